@@ -2,6 +2,7 @@
 
 python -m tests.causes_scored --runs 500
 python -m tests.causes_scored --seeds 0-499
+python -m tests.causes_scored --wider --runs 100
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -20,7 +22,9 @@ from rlvr_probe.recording.tables import open_tables
 from tests.seeds import add_seeds, seeds_of
 from tests.simulator.judging import Score, Verdict, judge
 from tests.simulator.scenarios import scenario
+from tests.simulator.setting import Scenario
 from tests.simulator.truth import Truth, simulate
+from tests.simulator.wider import wider_scenario
 
 __all__ = ["Judged", "judged", "score"]
 
@@ -39,16 +43,18 @@ def judged(truth: Truth, causes: list[Cause]) -> Judged:
     return Judged(truth, causes, judge(truth, [(one.kind, one.where, one.gpu_s) for one in causes]))
 
 
-def score(seeds: Iterable[int], processes: int = 2) -> Score:
-    """Judge the runs of these seeds, in several processes."""
+def score(
+    seeds: Iterable[int], processes: int = 2, drawn: Callable[[int], Scenario] = scenario
+) -> Score:
+    """Judge the runs of these seeds, in several processes; ``drawn`` has their scenarios."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return Score(pool.map(_verdict, seeds, chunksize=5))
+        return Score(pool.map(partial(_verdict, drawn), seeds, chunksize=5))
 
 
-def _verdict(seed: int) -> Verdict:
+def _verdict(drawn: Callable[[int], Scenario], seed: int) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-judged-") as name:
         folder = Path(name) / "run"
-        truth = simulate(scenario(seed), folder)
+        truth = simulate(drawn(seed), folder)
         with open_tables(folder, threads=1) as tables:
             return judged(truth, find_causes(tables)).verdict
 
@@ -62,10 +68,11 @@ def main() -> int:
     )
     add_seeds(asked, runs=500)
     asked.add_argument("--processes", type=int, default=2)
+    asked.add_argument("--wider", action="store_true", help="faults may have a course")
     given = asked.parse_args()
     seeds = seeds_of(given)
     print("seeds:", *seeds)
-    found = score(seeds, given.processes)
+    found = score(seeds, given.processes, wider_scenario if given.wider else scenario)
     print(found.told())
     return 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.simulator import scenario, simulate
 from tests.simulator.draws import SECOND
+from tests.simulator.wider import wider_scenario
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="simulate a run whose truth is known")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--wider", action="store_true", help="its faults may have a course")
     parser.add_argument("--shape", choices=("trl", "verl", "async"))
     for name in ("steps", "ranks", "prompts", "group-size"):
         parser.add_argument(f"--{name}", type=int)
@@ -25,7 +27,8 @@ def main() -> None:
     parser.add_argument("--once", action="store_true", help="no re-run: too large for memory")
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
     out: Path = given.pop("out")
-    drawn = scenario(given.pop("seed"))
+    seed = given.pop("seed")
+    drawn = wider_scenario(seed) if given.pop("wider") else scenario(seed)
     again = not given.pop("once")
     truth = simulate(replace(drawn, **given), out / "run", again=again)
     truth.write(out / "truth.json")

@@ -5,6 +5,9 @@ without it could look the same (:func:`told_apart`). The first cause of a run is
 clear fault that saves most, in its place; or a planted fault that is not clear, and saves more than
 any clear one. Without a clear fault silence is right as well. Clocks that differ cost nothing: they
 have to be named, wherever in the list.
+
+A fault with a course (:mod:`tests.simulator.courses`) is compared with the steps that it is not in.
+In every step alike it is clear only if it saves at least :data:`ALIKE`.
 """
 
 from __future__ import annotations
@@ -18,10 +21,13 @@ from typing import Any, Final, Literal
 from tests.simulator.scenarios import KINDS
 from tests.simulator.truth import Truth
 
-__all__ = ["NOISE", "Named", "Score", "Verdict", "judge", "told_apart"]
+__all__ = ["ALIKE", "NOISE", "Named", "Score", "Verdict", "judge", "told_apart"]
 
 NOISE: Final = 0.01
 """Share of the GPU time of a run that a fault has to save, to be missed."""
+
+ALIKE: Final = 0.1
+"""The same of a fault that is in every step alike, where nothing in the run compares with it."""
 
 Named = tuple[str, Mapping[str, str | int], float]
 """Kind and place of a cause, as an analysis names them, and what it costs, GPU-seconds."""
@@ -95,6 +101,8 @@ def told_apart(truth: Truth, fault: Mapping[str, Any]) -> bool:
     """
     scenario, kind, size = truth.scenario, fault["kind"], fault["size"]
     total = truth.gpus * (truth.end_ns - truth.begin_ns)
+    if "form" in fault:
+        return bool(fault["form"] != "each" or fault["saved_gpu_ns"] >= ALIKE * total)
     if kind == "slow_rank":
         return math.log1p(size) > _SLOWER
     if kind == "starving_trainer":
@@ -167,11 +175,29 @@ def _is(truth: Truth, fault: Mapping[str, Any], cause: Named) -> bool:
             return where.get("rank") == fault["gpu"]
         case "slow_tool":
             return where.get("tool") == f"{scenario['sources'][fault['source']]}_tool"
+        case "straggler" if "places" in fault:
+            return any(_there(truth, where, *place) for place in fault["places"])
         case "straggler":
             number = int(where["batch"]) * scenario["generated"] + int(where["group"])
             place = fault["step"], fault["group_number"], fault["sample"]
             return (where.get("step"), number, where.get("sample")) == place
+        case "slow_reward":
+            return where.get("function") == f"{scenario['sources'][fault['source']]}_reward"
+        case "slow_host":
+            host = f"node-{fault['node'] + 1}"
+            return where.get("host", host) == host
     return True
+
+
+def _there(
+    truth: Truth, where: Mapping[str, str | int], step: int, number: int, sample: int
+) -> bool:
+    """Whether a place is that of a trajectory, as far as it is told."""
+    found = {"step": step, "sample": sample}
+    if "group" in where:
+        batch = int(where.get("batch", 0)) * truth.scenario["generated"]
+        found["group"] = number - batch
+    return all(where.get(name, value) == value for name, value in found.items())
 
 
 class Score:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.seeds import FIXED, add_seeds, seeds_of
-from tests.simulator.judging import NOISE, Score, Verdict, judge, told_apart
+from tests.simulator.judging import ALIKE, NOISE, Score, Verdict, judge, told_apart
 from tests.simulator.truth import Truth
 
 SECOND = 1_000_000_000
@@ -128,6 +128,54 @@ def test_a_straggler_is_one_trajectory_of_one_step() -> None:
     place = {"step": 4, "batch": 1, "group": 3, "sample": 2}
     assert judge(truth(planted), [("straggler", place, 100.0)]).outcome == "right"
     assert judge(truth(planted), [("straggler", place | {"sample": 3}, 100.0)]).outcome == "wrong"
+
+
+def lasting(kind: str, form: str, share: float, **more: Any) -> dict[str, Any]:
+    saved = round(share * 1000 * SECOND)
+    return {"kind": kind, "form": form, "size": 3.0, "saved_gpu_ns": saved} | more
+
+
+@pytest.mark.parametrize(
+    ("form", "share", "outcome"),
+    [
+        ("window", 0.02, "missed"),
+        ("growth", 0.02, "missed"),
+        ("window", NOISE / 2, "silent"),
+        ("each", 0.02, "silent"),
+        ("each", ALIKE, "missed"),
+    ],
+)
+def test_what_is_in_every_step_alike_is_clear_if_it_costs_more(
+    form: str, share: float, outcome: str
+) -> None:
+    planted = truth(lasting("slow_update", form, share))
+    assert judge(planted, []).outcome == outcome
+    assert judge(planted, [("slow_update", {}, 100.0)]).outcome == "right"
+
+
+def test_a_straggler_that_recurs_is_right_in_any_of_its_steps() -> None:
+    places = [(4, 45, 2), (6, 3, 1)]
+    planted = truth(lasting("straggler", "now_and_then", 0.1, places=places, steps=[4, 6]))
+    for where, outcome in (
+        ({"step": 4, "batch": 1, "group": 3, "sample": 2}, "right"),
+        ({"step": 6, "batch": 0, "group": 3, "sample": 1}, "right"),
+        ({"step": 6, "batch": 0, "group": 3, "sample": 2}, "wrong"),
+        ({"step": 4, "batch": 0, "group": 3, "sample": 2}, "wrong"),
+        ({"step": 6}, "right"),
+        ({"step": 5}, "wrong"),
+        ({}, "right"),
+    ):
+        assert judge(planted, [("straggler", where, 100.0)]).outcome == outcome
+
+
+def test_what_has_a_course_is_right_in_its_place() -> None:
+    reward = truth(lasting("slow_reward", "growth", 0.1, source=1))
+    assert judge(reward, [("slow_reward", {"function": "code_reward"}, 9.0)]).outcome == "right"
+    assert judge(reward, [("slow_reward", {"function": "math_reward"}, 9.0)]).outcome == "wrong"
+    host = truth(lasting("slow_host", "window", 0.1, node=1))
+    assert judge(host, [("slow_host", {"host": "node-2"}, 9.0)]).outcome == "right"
+    assert judge(host, [("slow_host", {"host": "node-1"}, 9.0)]).outcome == "wrong"
+    assert judge(host, [("slow_host", {}, 9.0)]).outcome == "right"
 
 
 def test_a_score_counts_what_is_right_by_kind() -> None:
