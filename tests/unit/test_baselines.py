@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rlvr_probe.analysis.causes.baselines import Excess, excess, expected
+from rlvr_probe.analysis.causes.baselines import Excess, excess, expected, outliers
 
 DRAWS = 200
 
@@ -38,7 +38,10 @@ def share(form: str, change: Callable[[int, int], float], noise: float = 0.03) -
 
 
 def test_a_window_of_slow_steps_is_found_with_its_excess() -> None:
-    assert share("some", lambda step, steps: 2.0 if steps // 3 <= step < steps // 2 else 1) >= 0.95
+    def change(step: int, steps: int) -> float:
+        return 2.0 if steps // 3 <= step < steps // 3 + max(3, steps // 6) else 1.0
+
+    assert share("some", change) >= 0.95
 
 
 def test_a_change_is_found_with_its_excess() -> None:
@@ -86,3 +89,13 @@ def test_a_few_steps_tell_nothing() -> None:
 def test_the_cost_of_many_steps_grows_with_them_alone() -> None:
     times = noisy(random.Random(7), 20_000, 0.05)
     assert found([time * (2 if step >= 9_000 else 1) for step, time in enumerate(times)])
+
+
+def test_every_second_step_is_slow_beside_the_others() -> None:
+    """As many are slow as not, and the median lies between them."""
+    generator = random.Random(8)
+    usual = noisy(generator, 22, 0.03)
+    times = [time * (5 if step % 2 else 1) for step, time in enumerate(usual)]
+    longer = outliers(times, [1.0] * len(times))
+    assert longer is not None
+    assert sum(longer.ns) == pytest.approx(sum(times) - sum(usual), rel=0.05)

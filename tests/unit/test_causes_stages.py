@@ -188,3 +188,17 @@ def test_what_no_cause_explains_says_what_would_show_it(tables: Tables) -> None:
     assert rest.sentence.endswith(
         "unaccounted, of unknown cause: mark what happens there with `rlvr_probe.span`"
     )
+
+
+def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(tables: Tables) -> None:
+    """A group of each of four steps generates far more than any other, and its step waits."""
+    steps = "(SELECT step_id FROM step WHERE number IN (5, 8, 11, 14))"
+    tables.sql.execute(
+        f"UPDATE trajectory SET response_tokens = 40000 WHERE grp = 3 AND step_id IN {steps}"
+    )
+    added = longer(tables, f"{GENERATED} AND number IN (5, 8, 11, 14)", "5")
+    first, *_ = named(tables)
+    assert first.kind == "straggler"
+    assert first.title.startswith("4 steps waited for 32 trajectories of up to 40,000 tokens, ")
+    assert first.evidence["trajectory"].count == 32
+    assert first.gpu_s == pytest.approx(added, rel=0.3)

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
-from rlvr_probe.analysis.characterization import NO_CAUSE, characterize
+from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.model import names
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report.blocks import Line
 from rlvr_probe.report.characterize import lay_out_characterization
-from rlvr_probe.report.page.contents import summary
 from tests import today
 from tests.journals import MONO_NS, SECOND, JournalFile, fake_proc
 from tests.unit.test_ledger_by_hand import Job, fake_machine
@@ -242,11 +241,10 @@ def test_a_run_that_hangs_between_two_steps_is_in_the_ledger_and_named(
     lines = [one.text for one in lay_out_characterization(made) if isinstance(one, Line)]
     if s < 120:
         assert found == []
-        rest = f"{100 * (s + 2.5) / (s + 59.5):.0f} % of rank time is bubble, of unknown cause"
-        rest += ": mark what happens there with `rlvr_probe.span`"
-        said = f"{NO_CAUSE}; {rest}" if not made.causes else rest
-        assert said in lines
-        assert summary(made, made.ledger)[1].lower() == f"{said}.".lower()
+        [between] = [one for one in made.causes if one.kind == "slow_between_steps"]
+        assert between.title.startswith("what lies between stages takes 0.5 s a step, up to ")
+        assert between.gpu_s == pytest.approx(s + 2.5, rel=0.01)
+        assert any(line.endswith(between.title) for line in lines)
         return
     [first] = found
     assert first.title.startswith(

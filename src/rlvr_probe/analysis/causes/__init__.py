@@ -45,6 +45,12 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
     unfinished,
 )
 
+_SYMPTOMS: Final = {
+    "waiting_rollout": ("slow_data", "slow_update", "slow_checkpoint", "slow_host"),
+    "starving_trainer": ("slow_data", "slow_reward", "slow_tool", "slow_host"),
+}
+"""Kinds that wait in an asynchronous run for what has a cause of its own: that has grown."""
+
 NATURAL: Final = ("long_tail", "warm_up")
 """Kinds that belong to the workload: behind all others, and no fault where they are all."""
 
@@ -62,10 +68,18 @@ def find_causes(tables: Tables) -> list[Cause]:
     run = Run.of(tables, extent)
     causes = [cause for find in _FINDERS for cause in find(run)]
     past = grown(run)
-    if any(cause.kind == "serial_reward" for cause in causes):
-        past = [cause for cause in past if cause.kind != "slow_reward"]
+    queued = sum(cause.gpu_s for cause in causes if cause.kind == "serial_reward")
+    past = [cause for cause in past if cause.kind != "slow_reward" or cause.gpu_s > queued]
+    if any(cause.kind == "slow_reward" for cause in past):
+        causes = [cause for cause in causes if cause.kind != "serial_reward"]
     # What a thing was in the same run says more than what others of its kind are.
     better = [(cause.kind, cause.where) for cause in past]
     causes = [*past, *(cause for cause in causes if (cause.kind, cause.where) not in better)]
     causes += [*slow_stages(run), *restarts(run)]
-    return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -cause.gpu_s))
+    kinds = {cause.kind for cause in causes}
+    causes = [cause for cause in causes if kinds.isdisjoint(_SYMPTOMS.get(cause.kind, ()))]
+
+    def excess(cause: Cause) -> float:
+        return cause.share - run.allowed.get(cause.kind, 0.0)
+
+    return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -excess(cause), -cause.gpu_s))

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import accumulate, combinations
 from statistics import median
 from typing import Final, Literal
 
-from rlvr_probe.analysis.causes.thresholds import LONGER, SIGMAS
+from rlvr_probe.analysis.causes.thresholds import GREW, LONGER, SIGMAS
 
-__all__ = ["ENOUGH", "Excess", "excess", "expected"]
+__all__ = ["ENOUGH", "Excess", "excess", "expected", "outliers", "slope"]
 
 ENOUGH: Final = 6
 """Steps from which on it is known what is usual."""
@@ -31,6 +31,15 @@ _TO_SIGMA: Final = 1.4826
 
 _FEW: Final = 3.0
 """What a spread is widened by for few steps: that many standard errors of a spread."""
+
+_NEARLY: Final = 0.75
+"""Share of the steps of a window that take longer."""
+
+_TRIES: Final = 3
+"""How many times it is asked which steps are usual, given those."""
+
+_WINDOW: Final = 3
+"""Fewest steps one after another that are looked at together."""
 
 _EXPLAINS: Final = 0.8
 """Tokens explain times if they leave that share of their spread, or less."""
@@ -56,8 +65,8 @@ class Excess:
 
     @property
     def times(self) -> float:
-        """By which factor they are longer."""
-        return self.now / self.before
+        """By which factor they are longer; infinite where it grows from nothing."""
+        return self.now / self.before if self.before else math.inf
 
 
 def expected(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> list[float]:
@@ -99,23 +108,37 @@ def excess(ns: Sequence[float], usual: Sequence[float], since: int = 1) -> Exces
     if len(ns) < ENOUGH:
         return None
     ratios = [time / value for time, value in zip(ns, usual, strict=True)]
-    return _grown(ns, ratios, since) or _some(ns, ratios)
+    return _grown(ns, ratios, since) or _window(ns, ratios) or _some(ns, ratios)
+
+
+def outliers(ns: Sequence[float], usual: Sequence[float]) -> Excess | None:
+    """What exceeds the median by more than noise, whether that grows or not; None if nothing.
+
+    Args:
+        ns: Of every step.
+        usual: As :func:`expected`.
+    """
+    if len(ns) < ENOUGH:
+        return None
+    ratios = [time / value for time, value in zip(ns, usual, strict=True)]
+    return _window(ns, ratios) or _some(ns, ratios)
 
 
 def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess | None:
     third = len(ratios) // 3
     before, now = median(ratios[:third]), median(ratios[-third:])
-    if now < LONGER * before:
+    if now < GREW * before:
         return None
     first = _change(ratios)
     level = median(ratios[:first])
     step = [level] * first + [median(ratios[first:])] * (len(ratios) - first)
-    slope = _line(range(len(ratios)), ratios)
-    growing = _distance(ratios, slope) < _distance(ratios, step)
-    fit = slope if growing else step
+    line = _line(range(len(ratios)), ratios)
+    growing = _distance(ratios, line) < _distance(ratios, step)
+    fit = line if growing else step
     noise = _spread([ratio - value for ratio, value in zip(ratios, fit, strict=True)])
-    base = fit[0] - since * (fit[1] - fit[0]) if growing else fit[0]
-    if base <= 0 or fit[-1] - fit[0] < SIGMAS * noise * math.sqrt(6 / len(ratios)):
+    noise *= 1 + _FEW / math.sqrt(len(ratios))
+    base = max(0.0, fit[0] - since * (fit[1] - fit[0])) if growing else fit[0]
+    if fit[-1] - fit[0] < SIGMAS * noise * math.sqrt(6 / len(ratios)):
         return None
     over = [
         time * (1 - base / ratio) if growing or index >= first else 0.0
@@ -127,11 +150,14 @@ def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess |
 
 
 def _some(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
-    level = median(ratios)
-    # Slow steps are above: what lies below shows the noise. Few steps show it badly.
-    below = [math.log(level / ratio) for ratio in ratios if ratio <= level]
-    noise = _TO_SIGMA * median(below) * (1 + _FEW / math.sqrt(len(ratios)))
-    limit = level * max(LONGER, math.exp(SIGMAS * noise))
+    # Up to two in five may be slow; what lies below the level shows the noise, few steps badly.
+    usual, limit, level = sorted(ratios)[: math.ceil(0.6 * len(ratios))], 0.0, 0.0
+    for _ in range(_TRIES):
+        level = median(usual)
+        below = [math.log(level / ratio) for ratio in usual if ratio <= level]
+        noise = _TO_SIGMA * median(below) * (1 + _FEW / math.sqrt(len(ratios)))
+        limit = level * max(LONGER, math.exp(SIGMAS * noise))
+        usual = [ratio for ratio in ratios if ratio <= limit]
     longer = [ratio > limit for ratio in ratios]
     if not any(longer):
         return None
@@ -141,6 +167,35 @@ def _some(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
     ]
     which = median(ratio for ratio, long in zip(ratios, longer, strict=True) if long)
     return Excess(over, "some", longer.index(True), level, which)
+
+
+def _window(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
+    """Steps one after another that take longer together, each of them within the noise or not."""
+    logs = [math.log(ratio) for ratio in ratios]
+    level = median(logs)
+    sums = list(accumulate((value - level for value in logs), initial=0.0))
+    stride = max(1, len(logs) // _POINTS)
+    windows = [
+        (first, last)
+        for first in range(0, len(logs), stride)
+        for last in range(first + _WINDOW, min(len(logs), first + len(logs) // 2) + 1, stride)
+    ]
+    if not windows:
+        return None
+    place = max(windows, key=lambda at: (sums[at[1]] - sums[at[0]]) / math.sqrt(at[1] - at[0]))
+    first, last = place
+    rest = logs[:first] + logs[last:]
+    if len(rest) < ENOUGH:
+        return None
+    level, noise = median(rest), _spread(rest) * (1 + _FEW / math.sqrt(len(rest)))
+    longer = median(logs[first:last]) - level
+    if longer < max(math.log(LONGER), SIGMAS * noise / math.sqrt(last - first)):
+        return None
+    if sum(value > level + longer / 2 for value in logs[first:last]) < _NEARLY * (last - first):
+        return None
+    left = math.exp(-longer)
+    over = [time * (1 - left) if first <= index < last else 0.0 for index, time in enumerate(ns)]
+    return Excess(over, "some", first, math.exp(level), math.exp(level + longer))
 
 
 def _change(ratios: Sequence[float]) -> int:
@@ -172,9 +227,14 @@ def _spread(values: Sequence[float]) -> float:
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
     """A line after Theil and Sen, at each of ``xs``; it does not fall."""
+    rise = slope(xs, ys)
+    start = median(y - rise * x for x, y in zip(xs, ys, strict=True))
+    return [start + rise * x for x in xs]
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Median slope between two points, after Theil and Sen; at least 0."""
     stride = -(-len(xs) // _POINTS)
     points = list(zip(xs[::stride], ys[::stride], strict=True))
     slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x1 != x2]
-    slope = max(0.0, median(slopes)) if slopes else 0.0
-    start = median(y - slope * x for x, y in zip(xs, ys, strict=True))
-    return [start + slope * x for x in xs]
+    return max(0.0, median(slopes)) if slopes else 0.0

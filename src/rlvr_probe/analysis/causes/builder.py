@@ -85,6 +85,8 @@ class Run:
         unit: What has the time.
         numbers: What the trainer logs as the number of a step, by ``step_id``.
         found: Causes that were made, and what each would save.
+        allowed: Share of the GPU time that may go into what a kind is about, where that is all that
+            it is compared with.
     """
 
     tables: Tables
@@ -92,6 +94,7 @@ class Run:
     unit: Unit
     numbers: Mapping[int, int]
     found: list[tuple[Cause, Saving]] = field(default_factory=list)
+    allowed: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: Tables, extent: Extent) -> Run:

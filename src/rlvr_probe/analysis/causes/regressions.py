@@ -16,7 +16,12 @@ from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, seconds, times
 from rlvr_probe.analysis.causes.slow_calls import replay_functions, replay_tool
 from rlvr_probe.analysis.causes.thresholds import GROWN
-from rlvr_probe.analysis.causes.weights_and_queues import moved_by_step, replay_weights
+from rlvr_probe.analysis.causes.weights_and_queues import (
+    fetched_by_step,
+    is_asynchronous,
+    moved_by_step,
+    replay_weights,
+)
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["grown"]
@@ -50,15 +55,19 @@ def _cause(
     # Of what grows, each step has a factor of its own: of all that its calls take.
     left = 0.0 if growing else longer.before / longer.now
     what, where = "moving weights", dict[str, str | int]()
-    if kind == "slow_tool":
-        what, where = f"a call of tool {place}", {"tool": place}
+    if is_asynchronous(run) and kind != "slow_weight_sync":
+        # Beside the training it costs what the training waits for.
+        what, where = _call(kind, place)
+        answer, growing = fetched_by_step(run), True
+    elif kind == "slow_tool":
+        what, where = _call(kind, place)
         answer = replay_tool(run, place, left)
     elif kind == "slow_reward":
-        what, where = f"a call of reward function {place}", {"function": place}
+        what, where = _call(kind, place)
         answer = replay_functions(run, [place], left)
     else:
         answer, growing = replay_weights(run, longer.before), False
-    kept = dict(points[longer.first :])
+    kept = dict(points[max(1, longer.first) :])
     shares = {step: 1 - longer.before / ns if growing else 1.0 for step, ns in kept.items()}
     rows = [(step, ns * shares[step]) for step, ns, *_ in answer.rows if step in shares and ns]
     how = f"{times(longer.times)} as long as before"
@@ -69,3 +78,10 @@ def _cause(
         f" {run.number(points[longer.first][0])}, {how}"
     )
     return run.cause(kind, title, answer, Saving.of(rows), where=where)
+
+
+def _call(kind: str, place: str) -> tuple[str, dict[str, str | int]]:
+    """A call in words, and its place."""
+    if kind == "slow_tool":
+        return f"a call of tool {place}", {"tool": place}
+    return f"a call of reward function {place}", {"function": place}

@@ -10,6 +10,7 @@ once, it is the machine.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -18,7 +19,7 @@ from typing import Final
 from rlvr_probe.analysis.causes.baselines import ENOUGH, Excess, excess, expected
 from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
-from rlvr_probe.analysis.causes.thresholds import IDLE_SHARE, PROBE_SHARE
+from rlvr_probe.analysis.causes.thresholds import IDLE_SHARE, NOISE, PROBE_SHARE
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 
@@ -56,7 +57,7 @@ class _Stage:
 _RANKS: Final = ("slow_rank", "thermal_throttling", "unfinished")
 _GENERATED: Final = (
     "straggler", "long_tail", "slow_tool", "serial_reward", "slow_reward", "aggressive_filter",
-    "waiting_rollout", "starving_trainer",
+    "waiting_rollout",
 )  # fmt: skip
 
 _STAGES: Final = (
@@ -77,7 +78,6 @@ _STAGES: Final = (
     _Stage(
         "slow_update", "the update",
         ("work.update_actor", "work.update_critic", "wait.update"), "train",
-        explained=("waiting_rollout",),
     ),
     _Stage(
         "slow_weight_sync", "moving weights", ("work.weight_sync", "wait.refit"),
@@ -95,9 +95,6 @@ _SEVERAL: Final = 3
 
 _MOST: Final = 0.6
 """Share that is most of them."""
-
-_MATTERS: Final = 0.02
-"""Share of the time of all stages from which on one of them matters."""
 
 _FIRST: Final = 2
 """Steps from the start of a run to the first that is not left to its warm-up."""
@@ -144,16 +141,17 @@ def slow_stages(run: Run) -> list[Cause]:
     if slow:
         title = f"everything took longer in {_steps(run, slow)}"
         causes += run.cause("slow_host", title, answer, Saving(slow))
+    hung = any(cause.kind == "unfinished" for cause, _ in run.found)
     for part in series:
-        stage, taken = part.stage, [ns for ns in part.whole.values() if ns > 0]
-        typical = median(taken) if taken else 0.0
-        if typical * len(taken) >= stage.idle * run.extent.wall_ns:
-            each = "a step" if len(taken) >= _MOST * run.extent.steps else "each"
-            title = f"{stage.title} takes {seconds(typical)} {each}"
-            causes += _cause(run, stage, title, answer, part.whole)
-        elif (longer := part.longer(slow)) is not None:
-            over = dict(zip(part.ns, longer.ns, strict=True))
-            causes += _cause(run, stage, _title(run, part, longer), answer, over)
+        longer = part.longer(slow)
+        over = dict(zip(part.ns, longer.ns, strict=True)) if longer else {}
+        whole = sum(part.whole.values())
+        idle = not hung and whole >= part.stage.idle * run.extent.wall_ns
+        if idle and sum(over.values()) < whole / 2:
+            run.allowed[part.stage.kind] = part.stage.idle
+            causes += _cause(run, part.stage, _shared(run, part), answer, part.whole)
+        elif longer is not None:
+            causes += _cause(run, part.stage, _title(run, part, longer), answer, over)
     return causes + _warm_up(run, series, answer)
 
 
@@ -194,22 +192,19 @@ def _series(run: Run, answer: Answer) -> list[_Series]:
 
 
 def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
-    """What steps took longer in which most stages that matter did; by ``step_id``, ns."""
-    over = dict[int, list[float]]()
-    seen = dict[int, int]()
-    total = sum(sum(part.ns.values()) for part in series)
+    """What steps took longer in which half of the stages did; by ``step_id``, ns."""
+    shares, seen = defaultdict[int, list[float]](list), Counter[int]()
     for part in series:
-        if sum(part.ns.values()) < _MATTERS * total:
-            continue
-        longer = part.longer({})
-        for step, ns in zip(part.ns, longer.ns if longer else [0.0] * len(part.ns), strict=True):
-            seen[step] = seen.get(step, 0) + 1
-            if ns:
-                over.setdefault(step, []).append(ns)
+        longer = part.longer(())
+        over = longer.ns if longer and longer.form == "some" else [0.0] * len(part.ns)
+        seen.update(part.ns.keys())
+        for (step, ns), more in zip(part.ns.items(), over, strict=True):
+            if more > 0:
+                shares[step].append(more / ns)
     return {
-        step: sum(parts)
-        for step, parts in over.items()
-        if len(parts) >= max(_SEVERAL, _MOST * seen[step])
+        step: median(found) * sum(part.ns.get(step, 0.0) for part in series)
+        for step, found in shares.items()
+        if len(found) >= max(min(_SEVERAL, seen[step]), seen[step] / 2)
     }
 
 
@@ -232,7 +227,17 @@ def _cause(
     if "bubble" in stage.categories and (marked := run.ask(_SQL["marked"]).rows):
         [[where["label"], share]] = marked
         title += f", {per_cent(share)} of it in the span {where['label']!r}"
-    return run.cause(stage.kind, title, answer, Saving(left), where=where)
+    # Tokens explain the time of a step, but not all of it.
+    noise = 2 * NOISE if stage.tokens else NOISE
+    return run.cause(stage.kind, title, answer, Saving(left), where=where, noise=noise)
+
+
+def _shared(run: Run, part: _Series) -> str:
+    """A stage that takes long whenever it takes place."""
+    taken = [ns for ns in part.whole.values() if ns > 0]
+    each = "a step" if len(taken) >= _MOST * run.extent.steps else "each"
+    most = f", up to {seconds(max(taken))}" if max(taken) > 2 * median(taken) else ""
+    return f"{part.stage.title} takes {seconds(median(taken))} {each}{most}"
 
 
 def _title(run: Run, part: _Series, longer: Excess) -> str:
@@ -240,7 +245,8 @@ def _title(run: Run, part: _Series, longer: Excess) -> str:
     how = f"{times(longer.times)} as long"
     for_tokens = " for as many tokens" if part.stage.tokens else ""
     if longer.form == "growing":
-        return f"{part.stage.title} takes ever longer{for_tokens}, in the end {how}"
+        last = seconds(median(list(part.ns.values())[-ENOUGH // 2 :]))
+        return f"{part.stage.title} takes ever longer{for_tokens}, in the end {last} a step"
     if longer.form == "since":
         since = run.number(steps[longer.first])
         return f"{part.stage.title} takes {how} since step {since}{for_tokens}"

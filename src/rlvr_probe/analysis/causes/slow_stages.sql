@@ -1,7 +1,10 @@
 -- name: series
 -- What all GPUs spent on each stage of each step, waits included, ns of wall time. Rollout beside
--- the training has no step of its own, and what waits for it is another's cause.
-SELECT stage, step_id, sum(ns) / (SELECT count(*) FROM gpu) AS ns
+-- the training has no step of its own, what waits for it is another's cause, and time is that of the
+-- GPUs that train.
+SELECT stage, step_id,
+       sum(ns) / if((SELECT asynchronous FROM run), count(DISTINCT gpu),
+                    (SELECT count(*) FROM gpu)) AS ns
 FROM ledger JOIN kept_step USING (step_id)
 JOIN (SELECT unnest($categories::VARCHAR[]) AS category, unnest($stages::VARCHAR[]) AS stage)
      USING (category)

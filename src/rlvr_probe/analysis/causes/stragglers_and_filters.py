@@ -9,6 +9,9 @@ Lengths have heavy tails by nature. A straggler is one of which the run's own ta
 less than one in a thousand: the tail is that of Hill's estimator over the longest of all others,
 and the worst of three sizes of it counts. A trajectory that was cut at the cap is none.
 
+Where several steps have one, or a few of them, they would be each other's tail. There the longest
+of each step is compared with what most of that step generated, by its usual share of that.
+
 A filter may throw away so many groups that a step has to generate again. What the step lasts longer
 is the time from the end of its first generation to that of its last.
 """
@@ -17,11 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, Final
 
+from rlvr_probe.analysis.causes.baselines import outliers, slope
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds
-from rlvr_probe.analysis.causes.thresholds import FEW_KEPT, LONG_TAIL_SHARE, RARE, TAIL
+from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
+from rlvr_probe.analysis.causes.thresholds import FEW_KEPT, LONG_TAIL_SHARE, LONGER, RARE, TAIL
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
 
@@ -29,9 +34,14 @@ __all__ = ["aggressive_filter", "stragglers"]
 
 _SQL: Final = statements(__name__)
 
+_SEVERAL: Final = 2
+"""Steps with stragglers, from which on their steps show it better than the tail of all lengths."""
+
 
 def stragglers(run: Run) -> list[Cause]:
-    """The worst single trajectory, if it is worse than the run's tail, or costs much by itself."""
+    """Those of several steps, or the worst, if it is beyond the run's tail or costs much alone."""
+    if several := _recurring(run):
+        return several
     answer = run.ask(_SQL["last"])
     if not answer.rows:
         answer = run.ask(_SQL["longest"])
@@ -42,13 +52,49 @@ def stragglers(run: Run) -> list[Cause]:
     rows = run.ask(_SQL["trajectory"], trajectory=worst["trajectory_id"]).dicts
     if not rows or not rows[0]["response_tokens"]:
         return []
-    longest = _longest(run, worst["trajectory_id"])
+    longest = _longest(run, [worst["trajectory_id"]])
     saving = Saving({worst["step_id"]: ns})
     if not rows[0]["truncated"] and _expected(longest, rows[0]["response_tokens"]) < RARE:
         return _named(run, "straggler", saving, rows[0], longest, answer)
     if ns >= LONG_TAIL_SHARE * run.extent.wall_ns:
         return _named(run, "long_tail", saving, rows[0], longest, answer)
     return []
+
+
+def _recurring(run: Run) -> list[Cause]:
+    """Steps whose longest trajectories are far longer, beside its others, than those of others."""
+    answer = run.ask(_SQL["tails"])
+    if not answer.rows:
+        return []
+    steps, longest, usual, ns = zip(*answer.rows, strict=True)
+    share = median(most / long for most, long in zip(longest, usual, strict=True))
+    beside = [share * long for long in usual]
+    longer = outliers(longest, beside)
+    if longer is None:
+        return []
+    pace = slope(longest, ns)
+    usual_ns = median(time for time, tokens in zip(ns, longer.ns, strict=True) if not tokens)
+    over = {
+        step: min(tokens * pace, max(0.0, time - usual_ns))
+        for step, tokens, time in zip(steps, longer.ns, ns, strict=True)
+        if tokens
+    }
+    if len(over) < _SEVERAL:
+        return []
+    least = [math.ceil(LONGER * tokens) for tokens in beside]
+    rows = run.ask(_SQL["beyond"], steps=steps, least=least, over=list(over)).rows
+    # What the tail of all others leads to expect, in number, is part of the workload.
+    others = _longest(run, [row[0] for row in rows])
+    natural = _chance(len(rows), _expected(others, rows[-1][1])) > RARE**2
+    worst = max(over, key=lambda step: over[step])
+    title = (
+        f"{len(over)} steps waited for {len(rows)} trajectories of up to {rows[0][1]:,} tokens,"
+        f" {times(longer.times)} as long as the longest of usual steps"
+    )
+    evidence = {"trajectory": Evidence.of([row[0] for row in rows])}
+    where = {"step": run.number(worst)}
+    kind = "long_tail" if natural else "straggler"
+    return run.cause(kind, title, answer, Saving(over), where=where, evidence=evidence)
 
 
 def _named(
@@ -75,9 +121,9 @@ def _named(
     return run.cause(kind, title, answer, saving, where=where, evidence=evidence, worst=worst)
 
 
-def _longest(run: Run, trajectory: int) -> list[int]:
+def _longest(run: Run, trajectories: Sequence[int]) -> list[int]:
     """Lengths of the longest others, longest first."""
-    answer = run.ask(_SQL["lengths"], trajectory=trajectory, count=max(TAIL) + 1)
+    answer = run.ask(_SQL["lengths"], trajectories=list(trajectories), count=max(TAIL) + 1)
     return sorted((tokens for tokens in answer.row[0] or [] if tokens is not None), reverse=True)
 
 
@@ -93,6 +139,14 @@ def _expected(longest: Sequence[int], tokens: int) -> float:
             return math.inf
         expected.append(count * (start / tokens) ** (count / sum_of_logs))
     return max(expected)
+
+
+def _chance(count: int, expected: float) -> float:
+    """How likely so many are or more, where so many are expected: of Poisson."""
+    if not math.isfinite(expected):
+        return 1.0
+    terms = (expected**number / math.factorial(number) for number in range(count))
+    return 1 - math.exp(-expected) * math.fsum(terms)
 
 
 def aggressive_filter(run: Run) -> list[Cause]:

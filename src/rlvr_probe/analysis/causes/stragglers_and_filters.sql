@@ -63,10 +63,32 @@ SELECT a.step_id, a.trajectory_id,
        AS ns
 FROM ranks AS a JOIN ranks AS b USING (step_id), pace WHERE a.place = 1 AND b.place = 2
 
+-- name: tails
+-- The longest trajectory of each step, what three in four of them stay below, and its rollout, ns of
+-- wall time.
+WITH lengths AS (
+    SELECT step_id, max(response_tokens)::DOUBLE AS longest,
+           quantile_disc(response_tokens, 0.75)::DOUBLE AS usual
+    FROM kept_trajectory WHERE mode = 'train' AND response_tokens > 0 GROUP BY step_id
+), rollout AS (
+    SELECT step_id, sum(ns)::DOUBLE / (SELECT count(*) FROM gpu) AS ns
+    FROM ledger WHERE category IN ('work.rollout', 'wait.rollout') GROUP BY step_id
+)
+SELECT step_id, longest, usual, ns FROM lengths JOIN rollout USING (step_id)
+WHERE NOT (SELECT asynchronous FROM run) ORDER BY step_id
+
+-- name: beyond
+-- Trajectories of steps that are longer than others would be.
+SELECT trajectory_id, response_tokens FROM kept_trajectory
+JOIN (SELECT unnest($steps::INTEGER[]) AS step_id, unnest($least::BIGINT[]) AS least)
+     USING (step_id)
+WHERE mode = 'train' AND response_tokens >= least AND list_contains($over::INTEGER[], step_id)
+ORDER BY response_tokens DESC, trajectory_id
+
 -- name: lengths
 SELECT list(response_tokens) AS tokens
 FROM (SELECT response_tokens FROM kept_trajectory
-      WHERE mode = 'train' AND trajectory_id <> $trajectory
+      WHERE mode = 'train' AND NOT list_contains($trajectories::INTEGER[], trajectory_id)
       ORDER BY response_tokens DESC LIMIT $count)
 
 -- name: trajectory

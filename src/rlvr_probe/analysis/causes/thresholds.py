@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GROWN",
+    "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GREW", "GROWN",
     "HOT_MIN", "HOT_NOISE", "IDLE_SHARE", "LONGER", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED",
     "NOISE", "OPEN_LEAST_S", "PARALLEL", "PROBE_SHARE", "QUEUED_MOST", "RARE", "REWARD_SHARE",
     "SERIAL", "SIGMAS", "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO",
@@ -30,9 +30,11 @@ which on it is named however steady it is: a budget, taken from no run."""
 PROBE_SHARE: Final = 0.01
 """The same of the probe itself: what it promises to stay below."""
 
+GREW: Final = 1.1
+"""By that factor the end of a run exceeds its start, where noise is small."""
+
 LONGER: Final = 1.25
-"""By that factor a step exceeds the usual one, or the end of a run its start, where noise is
-small."""
+"""By that factor a step exceeds the usual one, where noise is small."""
 
 SIGMAS: Final = 4.0
 """How many times the noise of the run it exceeds it by, where noise is larger."""

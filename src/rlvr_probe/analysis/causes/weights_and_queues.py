@@ -24,7 +24,10 @@ from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, t
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 
-__all__ = ["moved_by_step", "queues", "replay_weights", "slow_weight_sync"]
+__all__ = [
+    "fetched_by_step", "is_asynchronous", "moved_by_step", "queues", "replay_weights",
+    "slow_weight_sync",
+]  # fmt: skip
 
 _SQL: Final = statements(__name__)
 
@@ -47,8 +50,7 @@ def slow_weight_sync(run: Run) -> list[Cause]:
         return []
     typical = moved[len(moved) // 2]
     share = sum(moved) / run.extent.wall_ns
-    [asynchronous] = run.ask(_SQL["asynchronous"]).row
-    limit = thresholds.SYNC_SHARE_ASYNCHRONOUS if asynchronous else thresholds.SYNC_SHARE
+    limit = thresholds.SYNC_SHARE_ASYNCHRONOUS if is_asynchronous(run) else thresholds.SYNC_SHARE
     title = f"moving weights takes {seconds(typical)} a step"
     if saved:
         checkpoint = saved[len(saved) // 2]
@@ -65,9 +67,20 @@ def slow_weight_sync(run: Run) -> list[Cause]:
 
 def queues(run: Run) -> list[Cause]:
     """Which of both waits, of an asynchronous run."""
-    [asynchronous] = run.ask(_SQL["asynchronous"]).row
-    fetched = run.ask(_SQL["fetched"])
-    return [*_starving(run, fetched), *_waiting(run, fetched.dicts)] if asynchronous else []
+    if not is_asynchronous(run):
+        return []
+    fetched = fetched_by_step(run)
+    return [*_starving(run, fetched), *_waiting(run, fetched.dicts)]
+
+
+def is_asynchronous(run: Run) -> bool:
+    """Whether rollout goes on beside the training."""
+    return bool(run.ask(_SQL["asynchronous"]).row[0])
+
+
+def fetched_by_step(run: Run) -> Answer:
+    """How long the trainer waited for its queue, or its data, in each step."""
+    return run.ask(_SQL["fetched"])
 
 
 def _starving(run: Run, answer: Answer) -> list[Cause]:

@@ -32,8 +32,8 @@ SELECT asynchronous FROM run
 
 -- name: fetched
 -- How long the trainer waited for the data of each step.
-SELECT step_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
-       max(end_ns - start_ns)::DOUBLE AS ns
+SELECT step_id, max(end_ns - start_ns)::DOUBLE AS ns, min(start_ns) AS start_ns,
+       max(end_ns) AS end_ns
 FROM kept_span
 WHERE name = 'data' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
   AND start_ns IS NOT NULL AND end_ns IS NOT NULL
