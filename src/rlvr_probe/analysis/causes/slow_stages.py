@@ -96,6 +96,9 @@ _SEVERAL: Final = 3
 _MOST: Final = 0.6
 """Share that is most of them."""
 
+_WORST: Final = 3
+"""Worst steps that are shown."""
+
 _FIRST: Final = 2
 """Steps from the start of a run to the first that is not left to its warm-up."""
 
@@ -228,8 +231,11 @@ def _cause(
         [[where["label"], share]] = marked
         title += f", {per_cent(share)} of it in the span {where['label']!r}"
     # Tokens explain the time of a step, but not all of it.
-    noise = 2 * NOISE if stage.tokens else NOISE
-    return run.cause(stage.kind, title, answer, Saving(left), where=where, noise=noise)
+    noise, saving = (2 * NOISE if stage.tokens else NOISE), Saving(left)
+    worst = [
+        f"step {run.number(step)}: {seconds(left[step])}" for step in saving.worst_steps[:_WORST]
+    ]
+    return run.cause(stage.kind, title, answer, saving, where=where, noise=noise, worst=worst)
 
 
 def _shared(run: Run, part: _Series) -> str:
