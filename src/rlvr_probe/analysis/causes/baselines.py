@@ -4,7 +4,7 @@ A *ratio* is the time of a step by what robust lines through all steps give for 
 the kinds of tokens that are known, those count that lessen the spread. Where the last third of
 the ratios exceeds the first by more than noise, the stage has grown: at once, or ever more, which
 is what fits better. Else the usual ratio is that of the median step, and longer is what exceeds it
-by more than the noise of the run.
+by more than the noise of the run: steps one after another together, others each for itself.
 """
 
 from __future__ import annotations
@@ -205,10 +205,14 @@ def _change(ratios: Sequence[float]) -> int:
     def off(at: int) -> float:
         return _scatter(ratios[:at]) + _scatter(ratios[at:])
 
-    places = range(least, len(ratios) - least + 1)
-    stride = max(1, len(places) // _POINTS)
-    near = min(places[::stride], key=off)
-    return min(range(max(least, near - stride), min(near + stride, places[-1]) + 1), key=off)
+    first, last = least, len(ratios) - least
+    stride = max(1, (last - first) // _POINTS)
+    near = min(range(first, last + 1, stride), key=off)
+    while stride > 1:
+        around = max(first, near - stride), min(last, near + stride)
+        stride = max(1, stride // 10)
+        near = min(range(around[0], around[1] + 1, stride), key=off)
+    return near
 
 
 def _scatter(ratios: Sequence[float]) -> float:

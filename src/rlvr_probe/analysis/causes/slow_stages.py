@@ -67,10 +67,7 @@ _STAGES: Final = (
         ("work.rollout", "wait.rollout", "discarded.filtered", "discarded.surplus",
          "discarded.truncated", "discarded.stale"), "train", explained=_GENERATED,
     ),
-    _Stage(
-        "slow_reward", "verification", ("wait.reward",),
-        explained=("serial_reward", "slow_reward"),
-    ),
+    _Stage("slow_reward", "verification", ("wait.reward",), explained=("serial_reward",)),
     _Stage(
         "slow_logprob", "log-probs and values",
         ("work.old_logprob", "work.ref_logprob", "work.values"), "train",
@@ -79,10 +76,7 @@ _STAGES: Final = (
         "slow_update", "the update",
         ("work.update_actor", "work.update_critic", "wait.update"), "train",
     ),
-    _Stage(
-        "slow_weight_sync", "moving weights", ("work.weight_sync", "wait.refit"),
-        explained=("slow_weight_sync",),
-    ),
+    _Stage("slow_weight_sync", "moving weights", ("work.weight_sync", "wait.refit")),
     _Stage("slow_checkpoint", "a checkpoint", ("checkpoint",), idle=IDLE_SHARE),
     _Stage("slow_evaluation", "an evaluation", ("eval",), "eval", IDLE_SHARE),
     _Stage("slow_between_steps", "what lies between stages", ("bubble",), idle=IDLE_SHARE),
@@ -113,18 +107,18 @@ class _Series:
     Attributes:
         stage: Which.
         ns: By ``step_id``, ns; steps in which it did not take place are absent.
-        usual: What each of these should have taken, ns.
+        longer: What these took longer than its baseline, if they did.
         whole: As ``ns``, with those first steps.
     """
 
     stage: _Stage
     ns: Mapping[int, float]
-    usual: Mapping[int, float]
+    longer: Excess | None
     whole: Mapping[int, float]
 
-    def longer(self, apart: Container[int]) -> Excess | None:
-        """What it took longer than its baseline, in steps but for some of ``apart``."""
-        longer = excess(list(self.ns.values()), list(self.usual.values()), _FIRST)
+    def longer_but(self, apart: Container[int]) -> Excess | None:
+        """What it took longer, without steps of ``apart`` where it did in some steps."""
+        longer = self.longer
         if longer is None or longer.form != "some":
             return longer
         ns = [0.0 if step in apart else ns for step, ns in zip(self.ns, longer.ns, strict=True)]
@@ -146,7 +140,7 @@ def slow_stages(run: Run) -> list[Cause]:
         causes += run.cause("slow_host", title, answer, Saving(slow))
     hung = any(cause.kind == "unfinished" for cause, _ in run.found)
     for part in series:
-        longer = part.longer(slow)
+        longer = part.longer_but(slow)
         over = dict(zip(part.ns, longer.ns, strict=True)) if longer else {}
         whole = sum(part.whole.values())
         idle = not hung and whole >= part.stage.idle * run.extent.wall_ns
@@ -189,8 +183,9 @@ def _series(run: Run, answer: Answer) -> list[_Series]:
         counts = [tokens.get((stage.tokens, step)) for step in ns]
         known = [count for count in counts if count is not None]
         kinds = list(zip(*known, strict=True)) if len(known) == len(ns) else []
-        usual = expected(list(ns.values()), kinds) if ns else []
-        series.append(_Series(stage, ns, dict(zip(ns, usual, strict=True)), whole))
+        taken = list(ns.values())
+        longer = excess(taken, expected(taken, kinds), _FIRST) if ns else None
+        series.append(_Series(stage, ns, longer, whole))
     return series
 
 
@@ -198,7 +193,7 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
     """What steps took longer in which half of the stages did; by ``step_id``, ns."""
     shares, seen = defaultdict[int, list[float]](list), Counter[int]()
     for part in series:
-        longer = part.longer(())
+        longer = part.longer
         over = longer.ns if longer and longer.form == "some" else [0.0] * len(part.ns)
         seen.update(part.ns.keys())
         for (step, ns), more in zip(part.ns.items(), over, strict=True):
@@ -214,7 +209,10 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
 def _cause(
     run: Run, stage: _Stage, title: str, answer: Answer, over: Mapping[int, float]
 ) -> list[Cause]:
-    """The cause, without what others explain of it; none where these explain most."""
+    """The cause, without what others explain of it; none where these explain most.
+
+    Nor where one of its kind was found by what it is compared with: the more specific counts.
+    """
     if any(cause.kind == stage.kind for cause, _ in run.found):
         return []
     explained, whole = dict[int, float](), 0.0
