@@ -165,7 +165,28 @@ def test_what_is_marked_between_stages_is_named(tables: Tables) -> None:
     taken(tables, "bubble", f"{0.5 * mean_s(tables)}")
     [first] = named(tables)
     assert first.where == {"stage": "between_steps", "label": "push to hub"}
-    assert ", 100 % of it in the span 'push to hub': " in first.title
+    assert ", 100 % of it in the span push to hub: " in first.title
+
+
+def test_an_evaluation_that_waits_for_its_reward_function_names_it(tables: Tables) -> None:
+    """Ranks verify at the same time, and each moment counts once."""
+    gpus, steps = tables.sql.execute(
+        "SELECT (SELECT count(*) FROM gpu), count(*) FROM step WHERE number >= 1"
+    ).fetchall()[0]
+    taken(tables, "eval", "100.0")
+    tables.sql.execute(
+        "INSERT INTO batch BY NAME SELECT 90000 + step_id AS batch_id, step_id, 'eval' AS mode,"
+        " false AS queued FROM step"
+    )
+    tables.sql.execute(
+        "INSERT INTO reward_call BY NAME SELECT process, 90000 + step_id AS batch_id, 'grader' AS"
+        " function, step.start_ns, step.start_ns + 80_000_000_000 AS end_ns FROM step, gpu_teller"
+        " WHERE number >= 1"
+    )
+    assert (gpus, steps) == (DRAWN.ranks, DRAWN.steps)
+    [first] = named(tables)
+    assert first.where == {"stage": "evaluation", "function": "grader"}
+    assert ", 80 % of it in reward function grader: " in first.title
 
 
 def test_a_start_in_the_middle_is_told_with_the_time_it_took(tables: Tables) -> None:

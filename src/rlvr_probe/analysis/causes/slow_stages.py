@@ -21,7 +21,7 @@ from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
 from rlvr_probe.analysis.causes.thresholds import IDLE_SHARE, NOISE, PROBE_SHARE
 from rlvr_probe.analysis.results import Answer
-from rlvr_probe.analysis.statements import statements
+from rlvr_probe.analysis.statements import covered, fill, statements
 
 __all__ = ["categories_of", "restarts", "slow_stages"]
 
@@ -83,6 +83,19 @@ _STAGES: Final = (
     _Stage("slow_dispatch", "dispatch", ("overhead.dispatch",)),
     _Stage("slow_probe", "the probe", ("overhead.probe",), idle=PROBE_SHARE),
 )  # fmt: skip
+
+_INSIDE: Final = {
+    "slow_between_steps": (_SQL["marked"], "label", "the span"),
+    "slow_evaluation": (
+        fill(_SQL["evaluated"], calls=covered(_SQL["evaluated_calls"], "function")),
+        "function",
+        "reward function",
+    ),
+}
+"""By kind, the query of what is inside of it, the key of that as a place, and what it is."""
+
+_LEAST: Final = 0.1
+"""Share of a stage from which on what is inside of it is named."""
 
 _SEVERAL: Final = 3
 """Stages that take longer in one step, from which on it is the machine that is slow."""
@@ -225,9 +238,12 @@ def _cause(
     if sum(left.values()) - whole < sum(over.values()) / 2:
         return []
     where: dict[str, str | int] = {"stage": stage.name}
-    if "bubble" in stage.categories and (marked := run.ask(_SQL["marked"]).rows):
-        [[where["label"], share]] = marked
-        title += f", {per_cent(share)} of it in the span {where['label']!r}"
+    if stage.kind in _INSIDE:
+        sql, key, what = _INSIDE[stage.kind]
+        for name, share in run.ask(sql).rows:
+            if share >= _LEAST:
+                where[key] = name
+                title += f", {per_cent(share)} of it in {what} {name}"
     # Tokens explain the time of a step, but not all of it.
     noise, saving = (2 * NOISE if stage.tokens else NOISE), Saving(left)
     worst = [
