@@ -7,7 +7,7 @@ costs is replayed: the same durations, but for the one in question, and the last
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rlvr_probe.analysis.causes.builder import Run
@@ -46,13 +46,26 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
 )
 
 _SYMPTOMS: Final = {
-    "waiting_rollout": ("slow_data", "slow_update", "slow_checkpoint", "slow_host"),
+    "waiting_rollout": (
+        "slow_data",
+        "slow_update",
+        "slow_checkpoint",
+        "slow_between_steps",
+        "slow_host",
+    ),
     "starving_trainer": ("slow_data", "slow_reward", "slow_tool", "slow_host"),
 }
 """Kinds that wait in an asynchronous run for what has a cause of its own: that has grown."""
 
 NATURAL: Final = ("long_tail", "warm_up")
 """Kinds that belong to the workload: behind all others, and no fault where they are all."""
+
+
+def _is_symptom(cause: Cause, causes: Sequence[Cause]) -> bool:
+    """Whether others explain half of it, or more."""
+    kinds = _SYMPTOMS.get(cause.kind, ())
+    explained = sum(other.gpu_s for other in causes if other.kind in kinds)
+    return bool(kinds) and explained >= cause.gpu_s / 2
 
 
 def find_causes(tables: Tables) -> list[Cause]:
@@ -76,8 +89,7 @@ def find_causes(tables: Tables) -> list[Cause]:
     better = [(cause.kind, cause.where) for cause in past]
     causes = [*past, *(cause for cause in causes if (cause.kind, cause.where) not in better)]
     causes += [*slow_stages(run), *restarts(run)]
-    kinds = {cause.kind for cause in causes}
-    causes = [cause for cause in causes if kinds.isdisjoint(_SYMPTOMS.get(cause.kind, ()))]
+    causes = [cause for cause in causes if not _is_symptom(cause, causes)]
 
     def excess(cause: Cause) -> float:
         return cause.share - run.allowed.get(cause.kind, 0.0)

@@ -130,9 +130,9 @@ class _Series:
     whole: Mapping[int, float]
 
     def longer_but(self, apart: Container[int]) -> Excess | None:
-        """What it took longer, without steps of ``apart`` where it did in some steps."""
+        """What it took longer in steps that are not in ``apart``."""
         longer = self.longer
-        if longer is None or longer.form != "some":
+        if longer is None or longer.form == "growing":
             return longer
         ns = [0.0 if step in apart else ns for step, ns in zip(self.ns, longer.ns, strict=True)]
         return replace(longer, ns=ns) if any(ns) else None
@@ -207,7 +207,7 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
     shares, seen = defaultdict[int, list[float]](list), Counter[int]()
     for part in series:
         longer = part.longer
-        over = longer.ns if longer and longer.form == "some" else [0.0] * len(part.ns)
+        over = longer.ns if longer and longer.form != "growing" else [0.0] * len(part.ns)
         seen.update(part.ns.keys())
         for (step, ns), more in zip(part.ns.items(), over, strict=True):
             if more > 0:
