@@ -22,6 +22,7 @@ from rlvr_probe.recording.tables import open_tables
 __all__ = [
     "ASLEEP",
     "NATURAL",
+    "Kind",
     "Planted",
     "Slept",
     "characterized",
@@ -38,12 +39,37 @@ ASLEEP: Final = Path(__file__).with_name("asleep")
 NATURAL: Final = frozenset({"long_tail", "warm_up"})
 """What belongs to the workload and is told behind all causes, of sound runs as well."""
 
-_NAMED: Final = {
+Kind = Literal[
+    "reward",
+    "rank",
+    "tool",
+    "data",
+    "callback",
+    "on_save",
+    "checkpoint",
+    "evaluation",
+    "rollout",
+    "update",
+    "straggler",
+    "host",
+]
+"""What sleeps, or is slow: what of a training, or between its steps, or all of its process."""
+
+_NAMED: Final[Mapping[Kind, tuple[str, tuple[str, ...]]]] = {
     "reward": ("function", ("slow_reward", "serial_reward")),
     "rank": ("rank", ("slow_rank",)),
     "tool": ("tool", ("slow_tool",)),
+    "data": ("", ("slow_data",)),
+    "callback": ("", ("slow_between_steps",)),
+    "on_save": ("", ("slow_checkpoint", "slow_between_steps")),
+    "checkpoint": ("", ("slow_checkpoint",)),
+    "evaluation": ("", ("slow_evaluation", "slow_reward")),
+    "rollout": ("", ("slow_rollout",)),
+    "update": ("", ("slow_update",)),
+    "straggler": ("", ("straggler", "slow_rollout")),
+    "host": ("", ("slow_host", "slow_rollout", "slow_update")),
 }
-"""By what sleeps: how its place is told, and the kinds of causes that are right."""
+"""By what sleeps: how its place is told, if it is, and the kinds of causes that are right."""
 
 _TOLERANCE: Final = 0.1
 """Of the truth, that the cost of a cause may be off by."""
@@ -60,15 +86,17 @@ class Planted:
 
     Attributes:
         kind: What sleeps.
-        place: Name of the reward function or tool, or number of the rank.
-        seconds: How long, each call.
+        place: Name of the function, method or tool, or number of the rank.
+        seconds: How long; 0 for what is slow without sleeping.
         steps: In which steps; empty for all.
+        per: What it sleeps so long for: each call, each step until then, or each second of work.
     """
 
-    kind: Literal["reward", "rank", "tool"]
+    kind: Kind
     place: str | int
     seconds: float
     steps: tuple[int, ...] = ()
+    per: Literal["call", "step", "second"] = "call"
 
     def variables(self, books: Path | str) -> dict[str, str]:
         """What a training is told it by; it keeps its book in the folder ``books``."""
@@ -76,6 +104,7 @@ class Planted:
             "PLANTED_KIND": self.kind,
             "PLANTED_PLACE": str(self.place),
             "PLANTED_S": str(self.seconds),
+            "PLANTED_PER": self.per,
             "PLANTED_STEPS": ",".join(map(str, self.steps)),
             "PLANTED_BOOKS": str(books),
         }
@@ -202,7 +231,7 @@ def mistakes(
     name, kinds = _NAMED[planted.kind]
     true_s = gpus * slept.wall_s
     found = [f"{one.title}, too" for one in others if one.kind not in NATURAL]
-    if first.kind not in kinds or first.where.get(name) != planted.place:
+    if first.kind not in kinds or (name and first.where.get(name) != planted.place):
         found.append(f"{planted.kind} {planted.place} sleeps, and {first.title} ({first.kind})")
     if not _is_near(first, true_s):
         found.append(f"{true_s:.2f} GPU-s were slept, and {first.title} costs {first.gpu_s:.2f}")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -33,6 +34,14 @@ for step in range(1, 7):
     sleep_if_planted("tool", "keeper", step)
 asyncio.run(sleep_if_planted_async("reward", "keeper", 5))
 sleep_if_planted("reward", "keeper")
+"""
+
+
+GROWING = """
+from planted_sleep import is_planted, sleep_if_planted
+for step in range(1, 4):
+    assert is_planted("rollout", "generate", step) == (step > 1)
+    sleep_if_planted("rollout", "generate", step, worked_s=0.5)
 """
 
 
@@ -71,6 +80,21 @@ def test_only_what_was_asked_for_sleeps_and_the_book_says_how_long(tmp_path: Pat
     assert slept.wall_s >= 3 * SLEEPER.seconds
 
 
+@pytest.mark.parametrize(
+    ("per", "times"), [("call", [1, 1]), ("step", [2, 3]), ("second", [0.5, 0.5])]
+)
+def test_a_sleep_may_grow_with_the_steps_or_with_the_work(
+    tmp_path: Path, per: Literal["call", "step", "second"], times: list[float]
+) -> None:
+    planted = Planted("rollout", "generate", 0.02, steps=(2, 3), per=per)
+    surroundings = os.environ | {"PYTHONPATH": str(ASLEEP)} | planted.variables(tmp_path)
+    subprocess.run([sys.executable, "-c", GROWING], env=surroundings, check=True)
+    lines = (path.read_text().splitlines() for path in tmp_path.iterdir())
+    book = [json.loads(line) for text in lines for line in text]
+    for line, factor in zip(book, times, strict=True):
+        assert line["end_ns"] - line["begin_ns"] >= factor * 0.02e9
+
+
 def test_what_two_slept_at_the_same_time_counts_once(tmp_path: Path) -> None:
     books = {"slept-1.jsonl": [(0, 2), (10, 12)], "slept-2.jsonl": [(1, 3), (11, 12)]}
     for name, slept in books.items():
@@ -100,6 +124,13 @@ def test_the_right_cause_has_no_mistake() -> None:
     assert mistakes([cause(), cause("long_tail", 9.0)], SLEEPER, SLEPT, 2) == []
     assert mistakes([cause(gpu_s=4.5, half_s=0.6)], SLEEPER, SLEPT, 2) == []
     assert mistakes([cause("long_tail", 9.0)], None, Slept(0, 0.0, frozenset()), 2) == []
+
+
+def test_where_a_part_of_a_training_is_slow_is_its_kind_alone() -> None:
+    planted = Planted("update", "backward", 0.5, steps=(2, 5))
+    assert mistakes([cause("slow_update")], planted, SLEPT, 2) == []
+    [found] = mistakes([cause("slow_rollout")], planted, SLEPT, 2)
+    assert "update backward sleeps, and the slow_rollout" in found
 
 
 @pytest.mark.parametrize(
