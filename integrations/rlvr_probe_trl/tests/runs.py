@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +61,7 @@ class Scenario:
         watched: There are GPUs, scripted ones, and a collector; its sidecar is waited for.
         script: What trains.
         planted: What sleeps in it.
+        beside: Script that runs meanwhile; it is given the folder of the books.
     """
 
     arguments: str = ""
@@ -75,6 +76,7 @@ class Scenario:
     watched: bool = False
     script: Path = TRAIN
     planted: Planted | None = None
+    beside: Path | None = None
 
     @property
     def bare(self) -> Scenario:
@@ -160,11 +162,16 @@ class Finished:
         """What the training wrote down itself."""
         return read_truth(self.folder / "books", self.scenario.group_size)
 
+    @property
+    def recording(self) -> Path:
+        """The only one."""
+        [recording] = self.recordings
+        return recording
+
     @cached_property
     def trace(self) -> Trace:
         """What was recorded."""
-        [recording] = self.recordings
-        return read_run(recording)
+        return read_run(self.recording)
 
     @cached_property
     def results(self) -> list[Any]:
@@ -186,15 +193,34 @@ class Runner(trainings.Runner[Scenario, Finished]):
     def run(self, scenario: Scenario, folder: Path) -> Finished:
         """Run it, and the second process where there is one."""
         folder.mkdir()
-        with watched(folder) if scenario.watched else nullcontext(dict[str, str]()) as more:
+        watch = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
+        with watch as more, _beside(scenario, folder):
             output = _train(scenario, folder, scenario.arguments, scenario.exit_status, more)
             if scenario.then is not None:
                 output += _train(scenario, folder, scenario.then, 0, more)
-            recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
-            folders = [path for path in recordings if path.is_dir()]
+            run = self.left(scenario, folder, output)
             if scenario.watched:
-                wait_for_the_end_of_its_sidecar(*folders)
-        return Finished(scenario, folder, output, folders)
+                wait_for_the_end_of_its_sidecar(*run.recordings)
+        return run
+
+    @staticmethod
+    def left(scenario: Scenario, folder: Path, output: str = "") -> Finished:
+        """What a training left in ``folder``, and printed."""
+        recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
+        return Finished(scenario, folder, output, [path for path in recordings if path.is_dir()])
+
+
+@contextmanager
+def _beside(scenario: Scenario, folder: Path) -> Iterator[None]:
+    if scenario.beside is None:
+        yield
+        return
+    command = [sys.executable, str(scenario.beside), str(folder / "books")]
+    with subprocess.Popen(command, cwd=folder, env=environment(folder, scenario)) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 def _train(
@@ -254,7 +280,8 @@ def environment(folder: Path, scenario: Scenario) -> dict[str, str]:
         given |= scenario.planted.variables(folder / "slept")
         paths.append(ASLEEP)
     if paths:
-        given["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+        inherited = filter(None, [os.environ.get("PYTHONPATH")])
+        given["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *inherited])
     if scenario.then is not None:  # ranks of one process start find their run id by themselves
         given["RLVR_PROBE_RUN_ID"] = "conformance"
     for assignment in scenario.environment:
