@@ -42,7 +42,7 @@ ALPHABET = string.digits + string.ascii_letters + string.punctuation + " \n"
 PAD, EOS = 0, 1  # TRL takes a completion that ends on either for one that ended by itself
 
 
-def options() -> argparse.Namespace:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--attach", choices=("no", "before", "after"), default="no")
@@ -81,7 +81,11 @@ def options() -> argparse.Namespace:
     parser.add_argument("--canaries", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--note", help="ignored; a place for an argv canary")
-    return parser.parse_args()
+    return parser
+
+
+def options() -> argparse.Namespace:
+    return arguments().parse_args()
 
 
 class Books:
@@ -133,12 +137,12 @@ def token_ids(text: str) -> list[int]:
     return [len(SPECIAL) + ALPHABET.index(character) for character in text]
 
 
-def sleep_if_planted(kind: str, place: str | int, step: int) -> None:
-    """Sleep if the scenario says so; ``step`` is one of training."""
+def sleep_if_planted(kind: str, place: str | int, step: int, worked_s: float = 0.0) -> None:
+    """Sleep if the scenario says so; an evaluation belongs to the step before it."""
     if "PLANTED_KIND" in os.environ:
         import planted_sleep
 
-        planted_sleep.sleep_if_planted(kind, place, step)
+        planted_sleep.sleep_if_planted(kind, place, step, worked_s)
 
 
 def model_config(name: str) -> Any:
@@ -256,8 +260,7 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
             print(f"blocking in step {step}", flush=True)
             ctypes.PyDLL(None).sleep(chosen.block_s)  # PyDLL, unlike CDLL, keeps the GIL
         time.sleep(chosen.verifier_s + (chosen.rank_delay if rank == 0 else 0.0))
-        if training:
-            sleep_if_planted("reward", "keeper", step)
+        sleep_if_planted("reward" if training else "evaluation", "keeper", step)
         rewards = [
             sum(character in wanted for character in text) / max(len(text), 1)
             for text, wanted in zip(completions, answer, strict=True)
