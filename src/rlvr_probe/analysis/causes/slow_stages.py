@@ -19,7 +19,12 @@ from typing import Final
 from rlvr_probe.analysis.causes.baselines import ENOUGH, Excess, excess, expected
 from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
-from rlvr_probe.analysis.causes.thresholds import IDLE_SHARE, NOISE, PROBE_SHARE
+from rlvr_probe.analysis.causes.thresholds import (
+    EVALUATION_SHARE,
+    IDLE_SHARE,
+    NOISE,
+    PROBE_SHARE,
+)
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import covered, fill, statements
 
@@ -78,7 +83,7 @@ _STAGES: Final = (
     ),
     _Stage("slow_weight_sync", "moving weights", ("work.weight_sync", "wait.refit")),
     _Stage("slow_checkpoint", "a checkpoint", ("checkpoint",), idle=IDLE_SHARE),
-    _Stage("slow_evaluation", "an evaluation", ("eval",), "eval", IDLE_SHARE),
+    _Stage("slow_evaluation", "an evaluation", ("eval",), "eval", EVALUATION_SHARE),
     _Stage("slow_between_steps", "what lies between stages", ("bubble",), idle=IDLE_SHARE),
     _Stage("slow_dispatch", "dispatch", ("overhead.dispatch",)),
     _Stage("slow_probe", "the probe", ("overhead.probe",), idle=PROBE_SHARE),
@@ -276,7 +281,7 @@ def _title(run: Run, part: _Series, longer: Excess) -> str:
 
 def _steps(run: Run, over: Mapping[int, float]) -> str:
     """Steps in words."""
-    numbers = [run.number(step) for step in over]
+    numbers = sorted(run.number(step) for step in over)
     if len(numbers) == 1:
         return f"step {numbers[0]}"
     if numbers[-1] - numbers[0] + 1 == len(numbers):

@@ -21,14 +21,15 @@ GROUP BY ALL
 
 -- name: starts
 -- First step of each session.
-SELECT min_by(step_id, start_ns) AS step_id FROM kept_step WHERE number >= 1
+SELECT min_by(step_id, (start_ns, step_id)) AS step_id FROM kept_step WHERE number >= 1
 GROUP BY attempt, session
 
 -- name: restarts
 -- From the end of a session to the first step of the next, ns of wall time.
 SELECT step_id, start_ns - before_ns AS ns, number
 FROM (
-    SELECT min_by(step_id, start_ns) AS step_id, min_by(number, start_ns) AS number,
+    SELECT min_by(step_id, (start_ns, step_id)) AS step_id,
+           min_by(number, (start_ns, step_id)) AS number,
            min(start_ns) AS start_ns,
            lag(max(end_ns)) OVER (ORDER BY min(start_ns)) AS before_ns
     FROM kept_step WHERE number >= 1 GROUP BY attempt, session

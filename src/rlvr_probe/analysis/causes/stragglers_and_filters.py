@@ -136,7 +136,8 @@ def _expected(longest: Sequence[int], tokens: int) -> float:
         start = longest[count]
         sum_of_logs = math.fsum(math.log(length / start) for length in longest[:count])
         if not sum_of_logs:
-            return math.inf
+            # All are as long: there is no tail.
+            continue
         expected.append(count * (start / tokens) ** (count / sum_of_logs))
     return max(expected)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "FEW_KEPT", "GREW", "GROWN",
-    "HOT_MIN", "HOT_NOISE", "IDLE_SHARE", "LONGER", "LONG_TAIL_SHARE", "MANY_STEPS_STARVED",
-    "NOISE", "OPEN_LEAST_S", "PARALLEL", "PROBE_SHARE", "QUEUED_MOST", "RARE", "REWARD_SHARE",
-    "SERIAL", "SIGMAS", "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO",
-    "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL", "STARVED",
-    "STARVED_OFTEN", "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS",
-    "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS", "TOOL_RATIO",
-    "TOOL_SHARE",
+    "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "EVALUATION_SHARE",
+    "FEW_KEPT", "GREW", "GROWN", "HOT_MIN", "HOT_NOISE", "IDLE_SHARE", "LONGER",
+    "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "OPEN_LEAST_S", "PARALLEL", "PROBE_SHARE",
+    "QUEUED_MOST", "RARE", "REWARD_SHARE", "SERIAL", "SIGMAS", "SLOW_IN_EACH",
+    "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES",
+    "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL", "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT",
+    "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL",
+    "TOOL_ALIKE_NS", "TOOL_RATIO", "TOOL_SHARE",
 ]  # fmt: skip
 
 NOISE: Final = 0.01
@@ -26,6 +26,9 @@ NOISE: Final = 0.01
 IDLE_SHARE: Final = 0.1
 """Share of the GPU time of a stage that could lie beside the work of the GPUs, or be rarer, from
 which on it is named however steady it is: a budget, taken from no run."""
+
+EVALUATION_SHARE: Final = 0.2
+"""The same of evaluations, which are asked for: GPUs work in them."""
 
 PROBE_SHARE: Final = 0.01
 """The same of the probe itself: what it promises to stay below."""
