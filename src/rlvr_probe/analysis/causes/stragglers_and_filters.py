@@ -34,6 +34,9 @@ __all__ = ["aggressive_filter", "stragglers"]
 
 _SQL: Final = statements(__name__)
 
+_SLOWER: Final = 3.0
+"""How many times the pace of the run a trajectory may take that generates alone, at most."""
+
 _SEVERAL: Final = 2
 """Steps with stragglers, from which on their steps show it better than the tail of all lengths."""
 
@@ -75,7 +78,7 @@ def _recurring(run: Run) -> list[Cause]:
     pace = slope(longest, ns)
     usual_ns = median(time for time, tokens in zip(ns, longer.ns, strict=True) if not tokens)
     over = {
-        step: min(tokens * pace, max(0.0, time - usual_ns))
+        step: min(_SLOWER * tokens * pace, max(0.0, time - usual_ns))
         for step, tokens, time in zip(steps, longer.ns, ns, strict=True)
         if tokens
     }
