@@ -151,12 +151,13 @@ def slow_stages(run: Run) -> list[Cause]:
         stages=[stage.kind for stage in _STAGES for _ in stage.categories],
     )
     series = _series(run, answer)
-    slow = _slow_machine(series)
+    # What hangs takes long by itself.
+    hung = any(cause.kind == "unfinished" for cause, _ in run.found)
+    slow = {} if hung else _slow_machine(series)
     causes = list[Cause]()
     if slow:
         title = f"everything took longer in {_steps(run, slow)}"
         causes += run.cause("slow_host", title, answer, Saving(slow))
-    hung = any(cause.kind == "unfinished" for cause, _ in run.found)
     for part in series:
         longer = part.longer_but(slow)
         over = dict(zip(part.ns, longer.ns, strict=True)) if longer else {}
@@ -220,7 +221,7 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
     return {
         step: median(found) * sum(part.ns.get(step, 0.0) for part in series)
         for step, found in shares.items()
-        if len(found) >= max(min(_SEVERAL, seen[step]), seen[step] / 2)
+        if len(found) >= max(2, min(_SEVERAL, seen[step]), seen[step] / 2)
     }
 
 
