@@ -90,7 +90,7 @@ SCENARIOS = {
     "many": Scenario(MANY, stages=frozenset({"ref_logprob", "eval", "checkpoint"}), watched=True),
     "n8_truncated": Scenario("--group-size 8 --batch 16 --max-tokens 8", "launcher", group_size=8),
     "two_ranks": Scenario(
-        "--rank-delay 1 --eval-every 2", ranks=2, stages=frozenset({"eval"}), watched=True
+        "--rank-delay 2 --eval-every 2", ranks=2, stages=frozenset({"eval"}), watched=True
     ),
     "straddling": Scenario("--group-size 8 --batch 4", "launcher", ranks=2, group_size=8),
     "reuse": Scenario(

@@ -309,7 +309,7 @@ def test_waiting_for_a_slow_reward_of_another_rank_is_told_from_reward_work(run:
         assert late.end_ns <= wait.end_ns
         assert own.end_ns <= wait_of_late.end_ns
         assert late.seconds > 1.0
-    # One rank is a second late; a busy machine makes both late.
+    # One rank is two seconds late; a busy machine makes both late.
     assert median(span.seconds for span in waits[1]) > 0.2
     assert sum(span.seconds for span in waits[0]) < sum(span.seconds for span in waits[1])
 
