@@ -11,9 +11,12 @@ from dataclasses import replace
 import pytest
 
 from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
-from rlvr_probe.analysis.characterization import characterize, unexplained
+from rlvr_probe.analysis.characterization import NO_CAUSE, characterize, unexplained
 from rlvr_probe.analysis.ledger import find_extent, make_ledger
 from rlvr_probe.recording.tables import Tables
+from rlvr_probe.report.blocks import Line
+from rlvr_probe.report.characterize import lay_out_characterization
+from rlvr_probe.report.page.contents import summary
 from tests.simulated import Corpus
 from tests.simulator import scenario
 
@@ -204,8 +207,14 @@ def test_a_start_in_the_middle_is_told_with_the_time_it_took(tables: Tables) -> 
 def test_what_no_cause_explains_says_what_would_show_it(tables: Tables) -> None:
     """One step alone is not enough to blame what lies between stages."""
     tables.sql.execute("UPDATE ledger SET category = 'unaccounted' WHERE category = 'wait.rollout'")
-    rest = unexplained(characterize(tables))
+    made = characterize(tables)
+    rest = unexplained(made)
     assert rest is not None
+    assert made.ledger is not None
+    said = rest.sentence if made.causes else f"{NO_CAUSE}; {rest.sentence}"
+    lines = [line.text for line in lay_out_characterization(made) if isinstance(line, Line)]
+    assert said in lines
+    assert rest.sentence.lower() in summary(made, made.ledger)[1].lower()
     assert rest.sentence.endswith(
         "unaccounted, of unknown cause: mark what happens there with `rlvr_probe.span`"
     )
