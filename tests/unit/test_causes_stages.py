@@ -156,8 +156,18 @@ def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:
     added = longer(tables, f"{UPDATED} AND number = 1", "20")
     assert named(tables) == []
     [warm] = [cause for cause in find_causes(tables) if cause.kind == "warm_up"]
-    assert warm.title.startswith("the first step after a start took longer, step 1: ")
+    assert warm.title.startswith(
+        "the first step after a start took longer, step 1, most of it in the update: "
+    )
     assert warm.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_what_takes_long_in_the_first_step_alone_is_no_share(tables: Tables) -> None:
+    taken(tables, "overhead.data", f"{0.01 * mean_s(tables)}")
+    taken(tables, "overhead.data", f"{20 * mean_s(tables)}", "number = 1")
+    assert named(tables) == []
+    [warm] = [cause for cause in find_causes(tables) if cause.kind == "warm_up"]
+    assert warm.where == {"stage": "data"}
 
 
 def test_what_is_marked_between_stages_is_named(tables: Tables) -> None:

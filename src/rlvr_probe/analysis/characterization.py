@@ -142,9 +142,7 @@ def unexplained(found: Characterization) -> Unexplained | None:
     ledger, causes = found.ledger, found.causes
     if ledger is None or not ledger.gpu_s or any(cause.kind == "unfinished" for cause in causes):
         return None
-    explained = {
-        category: cause.share for cause in causes for category in categories_of(cause.kind)
-    }
+    explained = {category: cause.share for cause in causes for category in categories_of(cause)}
     lost = {
         name: ledger.share(*parts) - max(explained.get(part, 0.0) for part in parts)
         for name, parts in LOST.items()

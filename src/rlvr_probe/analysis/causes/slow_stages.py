@@ -18,7 +18,14 @@ from typing import Final
 
 from rlvr_probe.analysis.causes.baselines import ENOUGH, Excess, excess, expected
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
+from rlvr_probe.analysis.causes.cause import (
+    Cause,
+    Saving,
+    is_early,
+    per_cent,
+    seconds,
+    times,
+)
 from rlvr_probe.analysis.causes.thresholds import (
     EVALUATION_SHARE,
     IDLE_SHARE,
@@ -134,6 +141,12 @@ class _Series:
     longer: Excess | None
     whole: Mapping[int, float]
 
+    @property
+    def steady(self) -> Mapping[int, float]:
+        """What it takes whenever it takes place: more of a first step is its warm-up."""
+        most = max(self.ns.values(), default=math.inf)
+        return {step: min(ns, most) for step, ns in self.whole.items()}
+
     def longer_but(self, apart: Container[int]) -> Excess | None:
         """What it took longer in steps that are not in ``apart``."""
         longer = self.longer
@@ -161,19 +174,25 @@ def slow_stages(run: Run) -> list[Cause]:
     for part in series:
         longer = part.longer_but(slow)
         over = dict(zip(part.ns, longer.ns, strict=True)) if longer else {}
-        whole = sum(part.whole.values())
-        idle = not hung and whole >= part.stage.idle * run.extent.wall_ns
+        steady = part.steady
+        whole = sum(steady.values())
+        known = not (hung or is_early(run.extent.steps))
+        idle = known and whole >= part.stage.idle * run.extent.wall_ns
         if idle and sum(over.values()) < whole / 2:
             run.allowed[part.stage.kind] = part.stage.idle
-            causes += _cause(run, part.stage, _shared(run, part), answer, part.whole)
+            causes += _cause(run, part.stage, _shared(run, part.stage, steady), answer, steady)
         elif longer is not None:
             causes += _cause(run, part.stage, _title(run, part, longer), answer, over)
     return causes + _warm_up(run, series, answer)
 
 
-def categories_of(kind: str) -> tuple[str, ...]:
-    """Categories of the ledger that a cause of this kind is about."""
-    return next((stage.categories for stage in _STAGES if stage.kind == kind), ())
+def categories_of(cause: Cause) -> tuple[str, ...]:
+    """Categories of the ledger that a cause is about."""
+    place = cause.where.get("stage") if cause.kind == "warm_up" else None
+    return next(
+        (stage.categories for stage in _STAGES if cause.kind == stage.kind or place == stage.name),
+        (),
+    )
 
 
 def restarts(run: Run) -> list[Cause]:
@@ -258,12 +277,12 @@ def _cause(
     return run.cause(stage.kind, title, answer, saving, where=where, noise=noise, worst=worst)
 
 
-def _shared(run: Run, part: _Series) -> str:
+def _shared(run: Run, stage: _Stage, steady: Mapping[int, float]) -> str:
     """A stage that takes long whenever it takes place."""
-    taken = [ns for ns in part.whole.values() if ns > 0]
+    taken = [ns for ns in steady.values() if ns > 0]
     each = "a step" if len(taken) >= _MOST * run.extent.steps else "each"
     most = f", up to {seconds(max(taken))}" if max(taken) > 2 * median(taken) else ""
-    return f"{part.stage.title} takes {seconds(median(taken))} {each}{most}"
+    return f"{stage.title} takes {seconds(median(taken))} {each}{most}"
 
 
 def _title(run: Run, part: _Series, longer: Excess) -> str:
@@ -293,13 +312,19 @@ def _steps(run: Run, over: Mapping[int, float]) -> str:
 
 def _warm_up(run: Run, series: Sequence[_Series], answer: Answer) -> list[Cause]:
     """What the first step of each session took longer than the usual one."""
-    over = dict[int, float]()
+    over, of = dict[int, float](), dict[_Stage, float]()
     for part in series:
-        if len(part.ns) < ENOUGH:
+        if not part.ns:
             continue
-        usual = median(part.ns.values())
-        for step, ns in part.whole.items():
-            if step not in part.ns:
-                over[step] = over.get(step, 0.0) + max(0.0, ns - usual)
-    title = f"the first step after a start took longer, {_steps(run, over)}" if over else ""
-    return run.cause("warm_up", title, answer, Saving(over)) if over else []
+        usual = (median if len(part.ns) >= ENOUGH else max)(part.ns.values())
+        for step in part.whole.keys() - part.ns.keys():
+            longer = max(0.0, part.whole[step] - usual)
+            over[step] = over.get(step, 0.0) + longer
+            of[part.stage] = of.get(part.stage, 0.0) + longer
+    if not over:
+        return []
+    title, where = f"the first step after a start took longer, {_steps(run, over)}", {}
+    most = max(of, key=lambda stage: of[stage])
+    if of[most] >= _MOST * sum(over.values()):
+        title, where = f"{title}, most of it in {most.title}", {"stage": most.name}
+    return run.cause("warm_up", title, answer, Saving(over), where=where)
