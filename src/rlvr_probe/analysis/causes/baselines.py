@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from rlvr_probe.analysis.causes.thresholds import GREW, LONGER, SIGMAS
 
-__all__ = ["ENOUGH", "Excess", "excess", "expected", "outliers", "slope"]
+__all__ = ["ENOUGH", "Excess", "change_of", "excess", "expected", "outliers", "slope"]
 
 ENOUGH: Final = 6
 """Steps from which on it is known what is usual."""
@@ -129,7 +129,7 @@ def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess |
     before, now = median(ratios[:third]), median(ratios[-third:])
     if now < GREW * before:
         return None
-    first = _change(ratios)
+    first = change_of(ratios)
     level = median(ratios[:first])
     step = [level] * first + [median(ratios[first:])] * (len(ratios) - first)
     line = _line(range(len(ratios)), ratios)
@@ -198,7 +198,7 @@ def _window(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
     return Excess(over, "some", first, math.exp(level), math.exp(level + longer))
 
 
-def _change(ratios: Sequence[float]) -> int:
+def change_of(ratios: Sequence[float]) -> int:
     """Index from which on another level fits best; both sides have a sixth of the steps, or 3."""
     least = min(len(ratios) // 2, max(3, len(ratios) // 6))
 

@@ -1,7 +1,7 @@
 """Stages that exceed their own baseline: in some steps, since a step, ever more, or as a share.
 
-The table ``ledger`` has the time of every GPU by step and category; here it is added up by stage,
-waits included, and compared with :mod:`~rlvr_probe.analysis.causes.baselines`. A stage in which no
+What :mod:`rlvr_probe.analysis.stages` has of every step is compared with what
+:mod:`~rlvr_probe.analysis.causes.baselines` expects of it. A stage in which no
 GPU does what trains is named as a share as well: it could happen beside their work, or less often.
 What another cause explains of a step is taken off first. Where most stages of a step take longer at
 once, it is the machine.
@@ -33,6 +33,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     PROBE_SHARE,
 )
 from rlvr_probe.analysis.results import Answer
+from rlvr_probe.analysis.stages import STAGES, Stage, Taken, stage_times
 from rlvr_probe.analysis.statements import covered, fill, statements
 
 __all__ = ["categories_of", "restarts", "slow_stages"]
@@ -40,71 +41,35 @@ __all__ = ["categories_of", "restarts", "slow_stages"]
 _SQL: Final = statements(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """A part of the ledger.
-
-    Attributes:
-        kind: Kind of the cause.
-        title: What takes the time, in words.
-        categories: Its categories.
-        tokens: ``train`` or ``eval``: whose tokens its time may follow; empty of none.
-        idle: Share of the GPU time from which on it is named however steady it is.
-        explained: Kinds of causes that explain a part of it, beside those of ranks.
-    """
-
-    kind: str
-    title: str
-    categories: tuple[str, ...]
-    tokens: str = ""
-    idle: float = math.inf
-    explained: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Its name as a place."""
-        return self.kind.removeprefix("slow_")
-
-
 _RANKS: Final = ("slow_rank", "thermal_throttling", "unfinished")
-_GENERATED: Final = (
-    "straggler", "long_tail", "slow_tool", "serial_reward", "slow_reward", "aggressive_filter",
-    "waiting_rollout",
-)  # fmt: skip
 
-_STAGES: Final = (
-    _Stage("slow_data", "fetching prompts", ("overhead.data",), idle=IDLE_SHARE),
-    _Stage(
-        "slow_rollout", "rollout",
-        ("work.rollout", "wait.rollout", "discarded.filtered", "discarded.surplus",
-         "discarded.truncated", "discarded.stale"), "train", explained=_GENERATED,
+_EXPLAINED: Final = {
+    "rollout": (
+        "straggler", "long_tail", "slow_tool", "serial_reward", "slow_reward", "aggressive_filter",
+        "waiting_rollout",
     ),
-    _Stage("slow_reward", "verification", ("wait.reward",), explained=("serial_reward",)),
-    _Stage(
-        "slow_logprob", "log-probs and values",
-        ("work.old_logprob", "work.ref_logprob", "work.values"), "train",
-    ),
-    _Stage(
-        "slow_update", "the update",
-        ("work.update_actor", "work.update_critic", "wait.update"), "train",
-    ),
-    _Stage("slow_weight_sync", "moving weights", ("work.weight_sync", "wait.refit")),
-    _Stage("slow_checkpoint", "a checkpoint", ("checkpoint",), idle=IDLE_SHARE),
-    _Stage("slow_evaluation", "an evaluation", ("eval",), "eval", EVALUATION_SHARE),
-    _Stage("slow_between_steps", "what lies between stages", ("bubble",), idle=IDLE_SHARE),
-    _Stage("slow_dispatch", "dispatch", ("overhead.dispatch",)),
-    _Stage("slow_probe", "the probe", ("overhead.probe",), idle=PROBE_SHARE),
-)  # fmt: skip
+    "reward": ("serial_reward",),
+}  # fmt: skip
+"""By stage, kinds of causes that explain a part of it, beside those of ranks."""
+
+_IDLE: Final = {
+    "data": IDLE_SHARE,
+    "checkpoint": IDLE_SHARE,
+    "evaluation": EVALUATION_SHARE,
+    "between_steps": IDLE_SHARE,
+    "probe": PROBE_SHARE,
+}
+"""By stage, the share of the GPU time from which on it is named however steady it is."""
 
 _INSIDE: Final = {
-    "slow_between_steps": (_SQL["marked"], "label", "the span"),
-    "slow_evaluation": (
+    "between_steps": (_SQL["marked"], "label", "the span"),
+    "evaluation": (
         fill(_SQL["evaluated"], calls=covered(_SQL["evaluated_calls"], "function")),
         "function",
         "reward function",
     ),
 }
-"""By kind, the query of what is inside of it, the key of that as a place, and what it is."""
+"""By stage, the query of what is inside of it, the key of that as a place, and what it is."""
 
 _LEAST: Final = 0.1
 """Share of a stage from which on what is inside of it is named."""
@@ -136,7 +101,7 @@ class _Series:
         whole: As ``ns``, with those first steps.
     """
 
-    stage: _Stage
+    stage: Stage
     ns: Mapping[int, float]
     longer: Excess | None
     whole: Mapping[int, float]
@@ -158,12 +123,8 @@ class _Series:
 
 def slow_stages(run: Run) -> list[Cause]:
     """Stages above their baseline, as far as no cause that was found before explains it."""
-    answer = run.ask(
-        _SQL["series"],
-        categories=[category for stage in _STAGES for category in stage.categories],
-        stages=[stage.kind for stage in _STAGES for _ in stage.categories],
-    )
-    series = _series(run, answer)
+    taken = stage_times(run.tables)
+    series, answer = _series(taken), taken.answer
     # What hangs takes long by itself.
     hung = any(cause.kind == "unfinished" for cause, _ in run.found)
     slow = {} if hung else _slow_machine(series)
@@ -177,9 +138,10 @@ def slow_stages(run: Run) -> list[Cause]:
         steady = part.steady
         whole = sum(steady.values())
         known = not (hung or is_early(run.extent.steps))
-        idle = known and whole >= part.stage.idle * run.extent.wall_ns
+        budget = _IDLE.get(part.stage.name, math.inf)
+        idle = known and whole >= budget * run.extent.wall_ns
         if idle and sum(over.values()) < whole / 2:
-            run.allowed[part.stage.kind] = part.stage.idle
+            run.allowed[_kind(part.stage)] = budget
             causes += _cause(run, part.stage, _shared(run, part.stage, steady), answer, steady)
         elif longer is not None:
             causes += _cause(run, part.stage, _title(run, part, longer), answer, over)
@@ -190,7 +152,7 @@ def categories_of(cause: Cause) -> tuple[str, ...]:
     """Categories of the ledger that a cause is about."""
     place = cause.where.get("stage") if cause.kind == "warm_up" else None
     return next(
-        (stage.categories for stage in _STAGES if cause.kind == stage.kind or place == stage.name),
+        (stage.categories for stage in STAGES if cause.kind == _kind(stage) or place == stage.name),
         (),
     )
 
@@ -203,27 +165,22 @@ def restarts(run: Run) -> list[Cause]:
     return run.cause("restart", title, answer) if numbers else []
 
 
-def _series(run: Run, answer: Answer) -> list[_Series]:
+def _kind(stage: Stage) -> str:
+    """The kind of cause that says of a stage that it is slow."""
+    return f"slow_{stage.name}"
+
+
+def _series(taken: Taken) -> list[_Series]:
     """Of every stage, what each step took."""
-    tokens = dict[tuple[str, int], tuple[float, ...]]()
-    for mode, step, *counts in run.ask(_SQL["tokens"]).rows:
-        tokens[mode, step] = tuple(counts)
-    starts = {step for (step,) in run.ask(_SQL["starts"]).rows}
-    by_kind: dict[str, dict[int, float]] = {stage.kind: {} for stage in _STAGES}
-    for kind, step, ns in answer.rows:
-        by_kind[kind][step] = ns
     series = list[_Series]()
-    for stage in _STAGES:
-        whole = by_kind[stage.kind]
-        ns = {step: value for step, value in whole.items() if step not in starts and value > 0}
+    for stage in STAGES:
+        whole = taken.ns.get(stage.name, {})
+        ns = {step: value for step, value in whole.items() if step not in taken.starts and value}
         if not whole:
             continue
-        counts = [tokens.get((stage.tokens, step)) for step in ns]
-        known = [count for count in counts if count is not None]
-        kinds = list(zip(*known, strict=True)) if len(known) == len(ns) else []
-        taken = list(ns.values())
-        longer = excess(taken, expected(taken, kinds), _FIRST) if ns else None
-        series.append(_Series(stage, ns, longer, whole))
+        times = list(ns.values())
+        usual = expected(times, taken.tokens_of(stage.tokens, list(ns))) if ns else []
+        series.append(_Series(stage, ns, excess(times, usual, _FIRST), whole))
     return series
 
 
@@ -245,17 +202,18 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
 
 
 def _cause(
-    run: Run, stage: _Stage, title: str, answer: Answer, over: Mapping[int, float]
+    run: Run, stage: Stage, title: str, answer: Answer, over: Mapping[int, float]
 ) -> list[Cause]:
     """The cause, without what others explain of it; none where these explain most.
 
     Nor where one of its kind was found by what it is compared with: the more specific counts.
     """
-    if any(cause.kind == stage.kind for cause, _ in run.found):
+    kind = _kind(stage)
+    if any(cause.kind == kind for cause, _ in run.found):
         return []
     explained, whole = dict[int, float](), 0.0
     for cause, saving in run.found:
-        if cause.kind in (*_RANKS, *stage.explained):
+        if cause.kind in (*_RANKS, *_EXPLAINED.get(stage.name, ())):
             whole += saving.whole_ns or 0.0
             for step, ns in saving.by_step.items():
                 explained[step] = explained.get(step, 0.0) + ns
@@ -263,8 +221,8 @@ def _cause(
     if sum(left.values()) - whole < sum(over.values()) / 2:
         return []
     where: dict[str, str | int] = {"stage": stage.name}
-    if stage.kind in _INSIDE:
-        sql, key, what = _INSIDE[stage.kind]
+    if stage.name in _INSIDE:
+        sql, key, what = _INSIDE[stage.name]
         for name, share in run.ask(sql).rows:
             if share >= _LEAST:
                 where[key] = name
@@ -274,10 +232,10 @@ def _cause(
     worst = [
         f"step {run.number(step)}: {seconds(left[step])}" for step in saving.worst_steps[:_WORST]
     ]
-    return run.cause(stage.kind, title, answer, saving, where=where, noise=noise, worst=worst)
+    return run.cause(kind, title, answer, saving, where=where, noise=noise, worst=worst)
 
 
-def _shared(run: Run, stage: _Stage, steady: Mapping[int, float]) -> str:
+def _shared(run: Run, stage: Stage, steady: Mapping[int, float]) -> str:
     """A stage that takes long whenever it takes place."""
     taken = [ns for ns in steady.values() if ns > 0]
     each = "a step" if len(taken) >= _MOST * run.extent.steps else "each"
@@ -312,7 +270,7 @@ def _steps(run: Run, over: Mapping[int, float]) -> str:
 
 def _warm_up(run: Run, series: Sequence[_Series], answer: Answer) -> list[Cause]:
     """What the first step of each session took longer than the usual one."""
-    over, of = dict[int, float](), dict[_Stage, float]()
+    over, of = dict[int, float](), dict[Stage, float]()
     for part in series:
         if not part.ns:
             continue

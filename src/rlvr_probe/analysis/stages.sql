@@ -1,0 +1,30 @@
+-- name: series
+-- What all GPUs spent on each stage of each step, waits included, ns of wall time. Rollout beside
+-- the training has no step of its own, what waits for it is another's cause, and time is that of the
+-- GPUs that train.
+SELECT stage, step_id,
+       sum(ns) / if((SELECT asynchronous FROM run), count(DISTINCT gpu),
+                    (SELECT count(*) FROM gpu)) AS ns
+FROM ledger JOIN kept_step USING (step_id)
+JOIN (SELECT unnest($categories::VARCHAR[]) AS category, unnest($stages::VARCHAR[]) AS stage)
+     USING (category)
+WHERE number >= 1 AND NOT (category IN ('wait.update', 'wait.rollout', 'work.rollout')
+                           AND (SELECT asynchronous FROM run))
+GROUP BY ALL ORDER BY stage, step_id
+
+-- name: tokens
+-- Tokens of a step that time may follow: prompts and responses, responses, the longest of them, and
+-- the first two of the engine, or else the rank, that has most.
+SELECT mode, step_id, sum(context) AS context, sum(responses) AS responses,
+       max(longest) AS longest, max(context) AS most_context, max(responses) AS most_responses
+FROM (
+    SELECT mode, step_id, sum(coalesce(prompt_tokens, 0) + response_tokens)::DOUBLE AS context,
+           sum(response_tokens)::DOUBLE AS responses, max(response_tokens)::DOUBLE AS longest
+    FROM kept_trajectory WHERE response_tokens IS NOT NULL AND step_id IS NOT NULL
+    GROUP BY mode, step_id, coalesce(engine, -1 - process)
+) GROUP BY ALL
+
+-- name: starts
+-- First step of each session.
+SELECT min_by(step_id, (start_ns, step_id)) AS step_id FROM kept_step WHERE number >= 1
+GROUP BY attempt, session
