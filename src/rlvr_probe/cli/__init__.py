@@ -8,7 +8,8 @@ Exit codes, the same for every command but ``run``, which passes on that of its 
 ====  =========================================================================================
 0     done
 1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that
-      will not be recorded, ``stuck`` something that takes too long, or died
+      will not be recorded, ``stuck`` something that takes too long, or died, ``compare`` what
+      takes longer than ``--fail-above`` allows
 2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
       in the way, a full disk, a collector that does not answer, or does not take everything
 130   interrupted
@@ -51,6 +52,7 @@ COMMANDS = (
     "run",
     "show",
     "characterize",
+    "compare",
     "stuck",
     "convert",
     "validate",
@@ -61,9 +63,10 @@ COMMANDS = (
 
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
-something that will not be recorded, stuck something that takes too long, or died); 2 it
-could not be done (wrong usage, no such recording, nothing to convert, a folder in the way, a
-full disk, a collector that does not answer or does not take everything); 130 interrupted.
+something that will not be recorded, stuck something that takes too long, or died, compare
+what takes longer than --fail-above allows); 2 it could not be done (wrong usage, no such
+recording, nothing to convert, a folder in the way, a full disk, a collector that does not
+answer or does not take everything); 130 interrupted.
 'run' exits with the code of its command."""
 
 

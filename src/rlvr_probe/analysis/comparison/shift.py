@@ -1,0 +1,194 @@
+"""By which factor a stage takes longer in one run than in another, for as many tokens.
+
+Times and tokens are compared as logarithms, so that a factor is a difference. How a time follows
+tokens is seen within each run alone: between the two it may be the very change that is asked for.
+What that leaves is the noise: runs differ by chance as much as their steps do, and as parts of one
+run differ from each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from statistics import fmean, median, pstdev
+from typing import Final
+
+__all__ = ["FEWEST", "Shift", "shift_of"]
+
+FEWEST: Final = 6
+"""Steps of each run from which on it is known how much they differ."""
+
+_PRIOR: Final = (0.5, 0.35)
+"""How a time follows tokens before a run is looked at: between not at all, 0, and in proportion, 1;
+mean and standard deviation."""
+
+_EXPLAINS: Final = 0.8
+"""Further tokens explain times if they leave that share of their spread, or less."""
+
+_UNSEEN: Final = 0.5
+"""What follows other lengths without being seen within a run: that share of what a fit leaves."""
+
+_POINTS: Final = 60
+"""Steps of a run that a slope is drawn through, at most: its cost grows with their square."""
+
+_FAR: Final = 2.5
+"""Standard deviations from the median beyond which a step counts as if it were that far."""
+
+_TO_SIGMA: Final = 1.4826
+"""Standard deviation by median absolute deviation, of normal noise."""
+
+_FEW: Final = 1.0
+"""What a spread is widened by for few steps: that many standard errors of it."""
+
+_PARTS: Final = 5
+"""Parts of a run whose levels are compared with each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What differs between two runs, as factors.
+
+    Attributes:
+        times: How much longer it takes for as many tokens.
+        error: Standard error of its logarithm.
+        lengths: How much longer it takes because its tokens differ.
+        left: Of each step after, the logarithm of how much longer it took.
+    """
+
+    times: float
+    error: float
+    lengths: float
+    left: Sequence[float]
+
+    def interval(self, sigmas: float) -> tuple[float, float]:
+        """What the factor lies between, that many standard errors on either side."""
+        width = math.exp(sigmas * self.error)
+        return self.times / width, self.times * width
+
+
+def shift_of(
+    before: Sequence[float],
+    after: Sequence[float],
+    tokens: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
+) -> Shift | None:
+    """How much longer steps take after than before; None where one side has too few.
+
+    Args:
+        before: Time of each step of the one, above 0.
+        after: The same of the other.
+        tokens: Kinds of tokens that it may follow, above 0, of the steps before and of those after.
+    """
+    if min(len(before), len(after)) < FEWEST:
+        return None
+    sides = [[math.log(time) for time in side] for side in (before, after)]
+    kinds = [
+        [[math.log(count) for count in side] for side in kind]
+        for kind in tokens
+        if min(map(min, kind)) > 0
+    ]
+    first, spread = _difference(sides), _spread(_centred(sides))
+    errors, moved, whole = list[float](), 0.0, spread
+    while kinds:
+        fits = [_Fit.of(kind, sides) for kind in kinds]
+        best = min(range(len(fits)), key=lambda at: fits[at].spread)
+        fit = fits[best]
+        if errors and fit.spread > _EXPLAINS * spread:
+            break
+        sides, spread, more = fit.left, fit.spread, _difference(kinds.pop(best))
+        errors.append(fit.error * more)
+        moved = max(moved, abs(more))
+    if whole:
+        errors.append(_UNSEEN * moved * min(1.0, spread / whole))
+    error = math.hypot(*errors, *(_error(side) for side in sides))
+    level, longer = _level(sides[0]), _difference(sides)
+    left = [value - level for value in sides[1]]
+    return Shift(math.exp(longer), error, math.exp(first - longer), left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How times follow one kind of tokens.
+
+    Attributes:
+        left: Logarithms of the times without it.
+        spread: Of these, within each run.
+        error: Standard error of the exponent.
+    """
+
+    left: list[list[float]]
+    spread: float
+    error: float
+
+    @classmethod
+    def of(cls, kind: list[list[float]], sides: list[list[float]]) -> _Fit:
+        slope, error = _slope(kind, sides)
+        left = [
+            [y - slope * x for x, y in zip(xs, ys, strict=True)]
+            for xs, ys in zip(kind, sides, strict=True)
+        ]
+        return cls(left, _spread(_centred(left)), error)
+
+
+def _slope(kind: list[list[float]], sides: list[list[float]]) -> tuple[float, float]:
+    """The exponent by which times follow tokens within runs, and its standard error."""
+    slopes = list[float]()
+    for xs, ys in zip(kind, sides, strict=True):
+        stride = -(-len(xs) // _POINTS)
+        points = list(zip(xs[::stride], ys[::stride], strict=True))
+        slopes += [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)
+                   if x1 != x2]  # fmt: skip
+    mean, deviation = _PRIOR
+    if not slopes:
+        return mean, deviation
+    slope = median(slopes)
+    tokens = _centred(kind)
+    pairs = zip(_centred(sides), tokens, strict=True)
+    noise = _spread([y - slope * x for y, x in pairs])
+    error = max(noise / (pstdev(tokens) * math.sqrt(len(tokens))), 1e-6)
+    weight, prior = error**-2, deviation**-2
+    return (weight * slope + prior * mean) / (weight + prior), (weight + prior) ** -0.5
+
+
+def _difference(sides: Sequence[Sequence[float]]) -> float:
+    before, after = sides
+    return _level(after) - _level(before)
+
+
+def _level(values: Sequence[float]) -> float:
+    return fmean(_tamed(values))
+
+
+def _tamed(values: Sequence[float]) -> list[float]:
+    """The values, those far off as near as the others are."""
+    middle = median(values)
+    far = _FAR * _spread([value - middle for value in values])
+    return [min(max(value, middle - far), middle + far) for value in values]
+
+
+def _error(values: Sequence[float]) -> float:
+    """Standard error of the level of a run, of which one step resembles the next."""
+    tamed, count = _tamed(values), len(values)
+    level = fmean(tamed)
+    off = [value - level for value in tamed]
+    square = math.fsum(value * value for value in off)
+    if not square:
+        return 0.0
+    alike = math.fsum(a * b for a, b in pairwise(off)) / square
+    alike = min(max(alike, 0.0), 0.9)
+    widened = math.sqrt((1 + alike) / (1 - alike)) * (1 + _FEW / math.sqrt(count))
+    steps = math.sqrt(square / (count - 1) / count) * widened
+    size = max(2, count // _PARTS)
+    parts = [fmean(tamed[at : at + size]) for at in range(0, count - size + 1, size)]
+    return max(steps, pstdev(parts) / math.sqrt(len(parts) - 1)) if len(parts) > 1 else steps
+
+
+def _centred(sides: Sequence[Sequence[float]]) -> list[float]:
+    """Of both runs, how far each value is from the middle of its run."""
+    return [value - middle for side in sides for middle in [median(side)] for value in side]
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation around 0, as the middle of the values has it."""
+    return _TO_SIGMA * median(abs(value) for value in values)
