@@ -66,8 +66,8 @@ class Taken:
 
     Attributes:
         ns: By name of the stage and ``step_id``, ns of wall time; stages that took none are absent.
-        tokens: By mode and ``step_id``: prompts and responses, responses, the longest of them; and
-            the first two of the engine, or else the rank, that has most.
+        tokens: By mode and ``step_id``, kinds of tokens of the step; the first three are prompts
+            and responses, responses, the longest of them.
         starts: First step of each session.
         answer: What was asked for the times.
     """

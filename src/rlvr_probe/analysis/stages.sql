@@ -13,10 +13,12 @@ WHERE number >= 1 AND NOT (category IN ('wait.update', 'wait.rollout', 'work.rol
 GROUP BY ALL ORDER BY stage, step_id
 
 -- name: tokens
--- Tokens of a step that time may follow: prompts and responses, responses, the longest of them, and
--- the first two of the engine, or else the rank, that has most.
+-- Tokens of a step that time may follow: prompts and responses, responses, the longest of them; the
+-- first two of the engine, or else the rank, that has most; and those that last longest: an engine
+-- decodes until its longest response ends, slower the more others it decodes beside it.
 SELECT mode, step_id, sum(context) AS context, sum(responses) AS responses,
-       max(longest) AS longest, max(context) AS most_context, max(responses) AS most_responses
+       max(longest) AS longest, max(context) AS most_context, max(responses) AS most_responses,
+       max(longest + responses / 32) AS crowded, max(longest + responses / 256) AS spacious
 FROM (
     SELECT mode, step_id, sum(coalesce(prompt_tokens, 0) + response_tokens)::DOUBLE AS context,
            sum(response_tokens)::DOUBLE AS responses, max(response_tokens)::DOUBLE AS longest

@@ -96,7 +96,7 @@ def read_side(tables: Tables, steps: Steps | None = None) -> Side:
         RecordingError: It has no times of steps, or none of these.
     """
     ledger = make_ledger(tables)
-    rows = query(tables, _SQL["steps"]).rows
+    rows = [] if ledger is None else query(tables, _SQL["steps"]).rows
     if ledger is None or not rows:
         raise RecordingError(f"{tables.source} has no finished step with its times: expected a run")
     taken = stage_times(tables)
