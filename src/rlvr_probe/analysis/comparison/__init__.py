@@ -22,7 +22,7 @@ from rlvr_probe.analysis.stages import STAGES, Stage
 __all__ = ["Change", "Comparison", "Side", "Steps", "compare", "read_side"]
 
 _CHANCE: Final = 0.05
-"""How often equal runs may be told to differ."""
+"""How often equal runs may be said to differ."""
 
 _LEAST: Final = 0.02
 """Share by which a stage differs, below which it is not said to: as much as machines do."""
@@ -48,7 +48,7 @@ class Change:
         name: Of the stage, ``step`` for all of them; or a kind of tokens.
         title: What it is, in words.
         before, after: Mean of a step, s or tokens; None where it never took place.
-        times: How much longer it takes for as many tokens; None where steps are too few to tell.
+        times: How much longer it takes for as many tokens; None where steps are too few to know.
         low, high: What that lies between, with all other stages in 19 of 20 comparisons.
         lengths: How much longer it takes because its tokens differ.
         changed: Whether that is more than chance.
@@ -179,7 +179,7 @@ class _Shifted:
 
 
 def _shifted(before: Side, after: Side, stage: Stage) -> _Shifted | None:
-    """What differs in a stage; None where it is too small to matter, or too rare to tell."""
+    """What differs in a stage; None where it is too small to matter, or too rare to know."""
     if not any((side.mean_s(stage) or 0.0) >= _COUNTS * side.whole_s for side in (before, after)):
         return None
     first, second = (list(side.times(stage).values()) for side in (before, after))

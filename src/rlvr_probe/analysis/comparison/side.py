@@ -28,7 +28,7 @@ ALL: Final = Stage("step", "a step", ())
 """All stages together."""
 
 _OF_A_PROCESS: Final = ("session", "rank", "resumed_step")
-"""Of what a training recorded of itself, what is no setting."""
+"""Facts of a session that belong to one process or start."""
 
 
 @dataclass(frozen=True, slots=True)
