@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.adapter.controller import named
-from rlvr_probe.adapter.spans import Open, end_span, open_stage
+from rlvr_probe.adapter.spans import Open, end_span, open_stage, start_stage
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
 from rlvr_probe.reading import argument, error_of
@@ -151,6 +151,13 @@ def _validate_end(call: Call) -> None:
     _evaluation_end(call, Controller.of(call.probe))
 
 
+def _fetch_begin(call: Call) -> None:
+    controller = Controller.of(call.probe)
+    # Inside another stage it is a part of that.
+    if all(label == _STEP for label, _ in controller.timers):
+        start_stage(call, names.DATA, controller.where())
+
+
 _TIMER = HookPoint(
     "marked_timer",
     before=_timer_begin,
@@ -166,6 +173,11 @@ _VALIDATE = HookPoint(
 )
 """An evaluation; the one before the first step has no timer."""
 
+_FETCH = HookPoint(
+    "_fetch_one_gen_batch", before=_fetch_begin, after=end_span, when=Controller.is_here
+)
+"""The prompts of a step, which no trainer times; others fetch them in the loop of ``fit``."""
+
 _BOTH = (_TIMER, _SIMPLE_TIMER)
 
 TIMERS = (
@@ -176,6 +188,6 @@ TIMERS = (
     *within("verl.utils.profiler.mstx_profile:", (_TIMER,), "0.5"),  # on Ascend NPUs
     *within("verl.trainer.ppo.ray_trainer:RayPPOTrainer.", (_VALIDATE,), OLDEST),
     *within("verl.trainer.main_ppo_sync:PPOTrainer.", (_VALIDATE,), "0.8", "0.9"),
-    *within("verl.trainer.ppo.v1.trainer_base:PPOTrainer.", (_VALIDATE,), "0.9"),
+    *within("verl.trainer.ppo.v1.trainer_base:PPOTrainer.", (_VALIDATE, _FETCH), "0.9"),
 )
 """Hooked in the controller when their modules are imported."""

@@ -72,6 +72,8 @@ def shift_of(
     before: Sequence[float],
     after: Sequence[float],
     tokens: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
+    *,
+    follows: bool = True,
 ) -> Shift | None:
     """How much longer steps take after than before; None where one side has too few.
 
@@ -79,6 +81,7 @@ def shift_of(
         before: Time of each step of the one, above 0.
         after: The same of the other.
         tokens: Kinds of tokens that it may follow, above 0, of the steps before and of those after.
+        follows: Whether it is known to follow them, as decoding does.
     """
     if min(len(before), len(after)) < FEWEST:
         return None
@@ -99,8 +102,8 @@ def shift_of(
         sides, spread, more = fit.left, fit.spread, _difference(kinds.pop(best))
         errors.append(fit.error * more)
         moved = max(moved, abs(more))
-    if whole:
-        errors.append(_UNSEEN * moved * min(1.0, spread / whole))
+    unseen = min(1.0, spread / whole) if follows and whole else 1.0
+    errors.append(_UNSEEN * moved * unseen)
     error = math.hypot(*errors, *(_error(side) for side in sides))
     level, longer = _level(sides[0]), _difference(sides)
     left = [value - level for value in sides[1]]

@@ -27,6 +27,9 @@ Steps = tuple[int, int]
 ALL: Final = Stage("step", "a step", ())
 """All stages together."""
 
+_OF_RESPONSES: Final = (ALL.name, "reward")
+"""Stages that may follow tokens, and that causes do not expect to."""
+
 _OF_A_PROCESS: Final = ("session", "rank", "resumed_step")
 """Facts of a session that belong to one process or start."""
 
@@ -77,7 +80,8 @@ class Side:
 
     def tokens(self, stage: Stage) -> list[Sequence[float]]:
         """Kinds of tokens that its time may follow, of the steps of :meth:`times`."""
-        return self.taken.tokens_of(stage.tokens or "train", list(self.times(stage)))
+        mode = "train" if stage.name in _OF_RESPONSES else stage.tokens
+        return self.taken.tokens_of(mode, list(self.times(stage)))
 
     def mean_tokens(self) -> float | None:
         """Tokens of prompts and responses of a step, in the mean."""
