@@ -35,6 +35,9 @@ _FEW: Final = 3.0
 _NEARLY: Final = 0.75
 """Share of the steps of a window that take longer."""
 
+_APART: Final = 2.0
+"""By how many times what usual steps lie apart others are further off, whatever the noise."""
+
 _TRIES: Final = 3
 """How many times it is asked which steps are usual, given those."""
 
@@ -158,6 +161,7 @@ def _some(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
         noise = _TO_SIGMA * median(below) * (1 + _FEW / math.sqrt(len(ratios)))
         limit = level * max(LONGER, math.exp(SIGMAS * noise))
         usual = [ratio for ratio in ratios if ratio <= limit]
+    limit = min(limit, _gap(ratios))
     longer = [ratio > limit for ratio in ratios]
     if not any(longer):
         return None
@@ -167,6 +171,16 @@ def _some(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
     ]
     which = median(ratio for ratio, long in zip(ratios, longer, strict=True) if long)
     return Excess(over, "some", longer.index(True), level, which)
+
+
+def _gap(ratios: Sequence[float]) -> float:
+    """The largest of the others, where some are further from it than all of these lie apart."""
+    logs = sorted(map(math.log, ratios))
+    for last in range(math.ceil(0.6 * len(logs)) - 1, len(logs) - 1):
+        apart = max(math.log(LONGER), _APART * (logs[last] - logs[0]))
+        if logs[last + 1] - logs[last] >= apart:
+            return math.exp(logs[last] + apart / 2)
+    return math.inf
 
 
 def _window(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:

@@ -77,6 +77,9 @@ _LEAST: Final = 0.1
 _SEVERAL: Final = 3
 """Stages that take longer in one step, from which on it is the machine that is slow."""
 
+_ALIKE: Final = 2.0
+"""Factors of a machine that is slow are no further apart, as logarithms by the median one."""
+
 _MOST: Final = 0.6
 """Share that is most of them."""
 
@@ -186,19 +189,29 @@ def _series(taken: Taken) -> list[_Series]:
 
 def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
     """What steps took longer in which half of the stages did; by ``step_id``, ns."""
-    shares, seen = defaultdict[int, list[float]](list), Counter[int]()
+    slow, seen = defaultdict[int, list[tuple[float, float]]](list), Counter[int]()
     for part in series:
         longer = part.longer
         over = longer.ns if longer and longer.form != "growing" else [0.0] * len(part.ns)
         seen.update(part.ns.keys())
         for (step, ns), more in zip(part.ns.items(), over, strict=True):
             if more > 0:
-                shares[step].append(more / ns)
+                slow[step].append((more / ns, ns))
     return {
-        step: median(found) * sum(part.ns.get(step, 0.0) for part in series)
-        for step, found in shares.items()
-        if len(found) >= max(2, min(_SEVERAL, seen[step]), seen[step] / 2)
+        step: median(share for share, _ in parts) * sum(ns for _, ns in parts)
+        for step, parts in slow.items()
+        if len(parts) >= max(2, min(_SEVERAL, seen[step]), seen[step] / 2) and _alike(parts)
     }
+
+
+def _alike(parts: Sequence[tuple[float, float]]) -> bool:
+    """Whether what loses most in a step is slowed down like the others: else it is that alone.
+
+    Args:
+        parts: Of each stage that took longer, the share of its time that it took longer, and ns.
+    """
+    most, *others = sorted(parts, key=lambda part: -part[0] * part[1])
+    return math.log1p(-most[0]) >= _ALIKE * median(math.log1p(-share) for share, _ in others)
 
 
 def _cause(

@@ -84,7 +84,11 @@ def _recurring(run: Run) -> list[Cause]:
     }
     if len(over) < _SEVERAL:
         return []
-    least = [math.ceil(LONGER * tokens) for tokens in beside]
+    # Halfway from what is usual to the longest: for what is shorter no step waited.
+    least = [
+        math.ceil(max(LONGER * tokens, math.sqrt(tokens * long)))
+        for tokens, long in zip(beside, longest, strict=True)
+    ]
     rows = run.ask(_SQL["beyond"], steps=steps, least=least, over=list(over)).rows
     # What the tail of all others leads to expect, in number, is part of the workload.
     others = _longest(run, [row[0] for row in rows])
