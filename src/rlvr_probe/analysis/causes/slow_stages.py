@@ -78,7 +78,7 @@ _SEVERAL: Final = 3
 """Stages that take longer in one step, from which on it is the machine that is slow."""
 
 _ALIKE: Final = 2.0
-"""Factors of a machine that is slow are no further apart, as logarithms by the median one."""
+"""Factors of a machine that is slow lie that close together: as logarithms, by the median one."""
 
 _MOST: Final = 0.6
 """Share that is most of them."""

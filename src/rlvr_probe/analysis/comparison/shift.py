@@ -30,6 +30,12 @@ _EXPLAINS: Final = 0.8
 _UNSEEN: Final = 0.5
 """What follows other lengths without being seen within a run: that share of what a fit leaves."""
 
+_AT_LEAST: Final = 0.1
+"""And that share of it, however well a fit explains a run."""
+
+_UNKNOWN: Final = 2.0
+"""The same where it is not known to follow tokens: in proportion, or against it."""
+
 _POINTS: Final = 60
 """Steps of a run that a slope is drawn through, at most: its cost grows with their square."""
 
@@ -102,7 +108,8 @@ def shift_of(
         sides, spread, more = fit.left, fit.spread, _difference(kinds.pop(best))
         errors.append(fit.error * more)
         moved = max(moved, abs(more))
-    unseen = min(1.0, spread / whole) if follows and whole else 1.0
+    left = min(1.0, spread / whole) if whole else 1.0
+    unseen = max(_AT_LEAST, left) if follows else _UNKNOWN
     errors.append(_UNSEEN * moved * unseen)
     error = math.hypot(*errors, *(_error(side) for side in sides))
     level, longer = _level(sides[0]), _difference(sides)
