@@ -108,8 +108,8 @@ def shift_of(
         sides, spread, more = fit.left, fit.spread, _difference(kinds.pop(best))
         errors.append(fit.error * more)
         moved = max(moved, abs(more))
-    left = min(1.0, spread / whole) if whole else 1.0
-    unseen = max(_AT_LEAST, left) if follows else _UNKNOWN
+    unexplained = min(1.0, spread / whole) if whole else 1.0
+    unseen = max(_AT_LEAST, unexplained) if follows else _UNKNOWN
     errors.append(_UNSEEN * moved * unseen)
     error = math.hypot(*errors, *(_error(side) for side in sides))
     level, longer = _level(sides[0]), _difference(sides)
