@@ -8,8 +8,12 @@ somebody slept, times the GPUs that wait for it.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -26,6 +30,7 @@ __all__ = [
     "Planted",
     "Slept",
     "characterized",
+    "disturbed",
     "mistakes",
     "read_books",
     "saved_by_ranks_s",
@@ -35,6 +40,8 @@ __all__ = [
 
 ASLEEP: Final = Path(__file__).with_name("asleep")
 """What a training needs in its ``PYTHONPATH`` to sleep."""
+
+_DISTURBANCE: Final = Path(__file__).with_name("disturbance.py")
 
 NATURAL: Final = frozenset({"long_tail", "warm_up"})
 """What belongs to the workload and is told behind all causes, of sound runs as well."""
@@ -123,6 +130,27 @@ class Slept:
     calls: int
     wall_s: float
     steps: frozenset[int]
+
+
+@contextmanager
+def disturbed(planted: Planted | None, steps: Path, books: Path) -> Iterator[None]:
+    """Disturbs a training from outside meanwhile, if that is what is planted.
+
+    Args:
+        planted: What is.
+        steps: Folder where the training says when its steps begin.
+        books: Folder for the book of the disturbance.
+    """
+    if planted is None or planted.kind != "host":
+        yield
+        return
+    command = [sys.executable, str(_DISTURBANCE), str(steps)]
+    environment = os.environ | {"PYTHONPATH": str(ASLEEP)} | planted.variables(books)
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 def read_books(books: Path) -> Slept:

@@ -7,19 +7,14 @@ looked at again.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rlvr_probe_trl.tests.runs import Finished, Runner, Scenario
 
 from rlvr_probe.analysis.characterization import Characterization
-from tests.planted import Planted, Slept, characterized, mistakes, read_books, saved_by_ranks_s
+from tests import plants
+from tests.planted import Planted, Slept, read_books, saved_by_ranks_s
 
 __all__ = ["PLANTED", "SOUND", "slept", "wrong"]
 
@@ -28,15 +23,12 @@ _WINDOW = (5, 6, 7, 8)
 _SOME = (3, 6, 8, 11)
 
 
-def _training(
-    planted: Planted | None = None, arguments: str = "", *, ranks: int = 1, outside: bool = False
-) -> Scenario:
+def _training(planted: Planted | None = None, arguments: str = "", *, ranks: int = 1) -> Scenario:
     return Scenario(
         f"--steps 12 --verifier-s 0 {arguments}",
         ranks=ranks,
         script=_HERE / "train_planted.py",
         planted=planted,
-        beside=_HERE / "disturbance.py" if outside else None,
     )
 
 
@@ -62,8 +54,8 @@ PLANTED = {
     "reward_leak": _training(Planted("reward", "keeper", 0.05, per="step")),
     "straggler_recurring": _training(Planted("straggler", 0, 0.0, _SOME), _STRAGGLING),
     "straggler_two_ranks": _training(Planted("straggler", 1, 0.0, _SOME), _STRAGGLING, ranks=2),
-    "contention": _training(Planted("host", "burner", 0.0, _WINDOW), "--ends-at 40", outside=True),
-    "stopped": _training(Planted("host", "stop", 2.0, (4, 7, 9)), outside=True),
+    "contention": _training(Planted("host", "burner", 0.0, _WINDOW), "--ends-at 40"),
+    "stopped": _training(Planted("host", "stop", 2.0, (4, 7, 9))),
 }
 """What is slow in some steps alone, or takes no time else, can be told from what is as it must be.
 
@@ -82,69 +74,24 @@ SOUND = {
 def slept(run: Finished) -> Slept:
     """What would have been saved, had nothing been slow."""
     book, planted = read_books(run.folder / "slept"), run.scenario.planted
+    books = run.folder / "books"
     if planted is not None and planted.kind == "straggler":
-        generated = (_lines(path) for path in sorted((run.folder / "books").glob("generated-*")))
-        return replace(book, wall_s=saved_by_ranks_s([line for rank in generated for line in rank]))
+        return replace(book, wall_s=saved_by_ranks_s(plants.lines_of(books, "generated-*")))
     if planted is not None and planted.place == "burner":
-        times = _step_times(run)
-        usual = statistics.median(
-            seconds for step, seconds in times.items() if step > 1 and step not in planted.steps
-        )
-        return replace(book, wall_s=sum(times[step] - usual for step in planted.steps))
+        return replace(book, wall_s=plants.disturbed_s(books, planted.steps))
     return book
 
 
 def wrong(run: Finished, said: Characterization) -> list[str]:
     """What is wrong with the causes that are named."""
-    return mistakes(said.causes, run.scenario.planted, slept(run), run.scenario.ranks)
-
-
-def _step_times(run: Finished) -> Mapping[int, float]:
-    """From the begin of each step to that of the next, s."""
-    _, *lines = _lines(run.folder / "books" / "steps-0.jsonl")
-    ends = [*(line["begin"] for line in lines[1:-1]), lines[-1]["end"]]
-    return {
-        line["step"]: (end - line["begin"]) / 1e9
-        for line, end in zip(lines[:-1], ends, strict=True)
-    }
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _line(name: str, run: Finished) -> str:
-    """What is said of a training."""
-    said, book = characterized(run.recording), slept(run)
-    whole_s = sum(_step_times(run).values())
-    what = run.scenario.planted
-    named = [f"{cause.kind} {cause.gpu_s:.2f} GPU-s" for cause in said.causes] or ["nothing"]
-    steps = ",".join(map(str, sorted(book.steps)))
-    return (
-        f"{name}: {'nothing' if what is None else f'{what.kind} {what.place}'}"
-        f", {book.wall_s:.2f} s of {whole_s:.2f} s ({book.wall_s / whole_s:.1%})"
-        f" in steps {steps or '-'}; named: {', '.join(named)}"
-        f"; wrong: {'; '.join(wrong(run, said)) or 'nothing'}"
-    )
-
-
-def main() -> None:
-    scenarios = PLANTED | SOUND
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(scenarios))
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    runner = Runner(chosen.out.resolve())
-    for name in chosen.names or scenarios:
-        folder = runner.root / name
-        if folder.exists():
-            run = runner.left(scenarios[name], folder)
-        else:
-            run = runner.run(scenarios[name], folder)
-        sys.stdout.write(_line(name, run) + "\n")
-        sys.stdout.flush()
+    return plants.wrong(run, said, slept(run), run.scenario.ranks)
 
 
 if __name__ == "__main__":
-    main()
+    plants.main(
+        __doc__,
+        PLANTED | SOUND,
+        Runner,
+        Runner.left,
+        lambda run, _: (slept(run), run.scenario.ranks),
+    )

@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from tests import trainings
-from tests.planted import ASLEEP, Planted
+from tests.planted import ASLEEP, Planted, disturbed
 from tests.surroundings import surroundings
 from tests.watched import wait_for_the_end_of_its_sidecar, watched
 
@@ -61,7 +61,6 @@ class Scenario:
         watched: There are GPUs, scripted ones, and a collector; its sidecar is waited for.
         script: What trains.
         planted: What sleeps in it.
-        beside: Script that runs meanwhile; it is given the folder of the books.
     """
 
     arguments: str = ""
@@ -76,7 +75,6 @@ class Scenario:
     watched: bool = False
     script: Path = TRAIN
     planted: Planted | None = None
-    beside: Path | None = None
 
     @property
     def bare(self) -> Scenario:
@@ -194,7 +192,7 @@ class Runner(trainings.Runner[Scenario, Finished]):
         """Run it, and the second process where there is one."""
         folder.mkdir()
         watch = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
-        with watch as more, _beside(scenario, folder):
+        with watch as more, disturbed(scenario.planted, folder / "books", folder / "slept"):
             output = _train(scenario, folder, scenario.arguments, scenario.exit_status, more)
             if scenario.then is not None:
                 output += _train(scenario, folder, scenario.then, 0, more)
@@ -208,19 +206,6 @@ class Runner(trainings.Runner[Scenario, Finished]):
         """What a training left in ``folder``, and printed."""
         recordings = sorted((folder / "recordings").iterdir()) if scenario.how != "bare" else []
         return Finished(scenario, folder, output, [path for path in recordings if path.is_dir()])
-
-
-@contextmanager
-def _beside(scenario: Scenario, folder: Path) -> Iterator[None]:
-    if scenario.beside is None:
-        yield
-        return
-    command = [sys.executable, str(scenario.beside), str(folder / "books")]
-    with subprocess.Popen(command, cwd=folder, env=environment(folder, scenario)) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
 
 
 def _train(

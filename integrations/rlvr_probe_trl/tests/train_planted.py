@@ -3,8 +3,8 @@
 What sleeps is told by the variables of ``planted_sleep``: kind and place are in :func:`plant`.
 Besides the books of ``train.py``, it writes into ``--out``:
 
-* ``steps-<rank>.jsonl``: the number of its process, and when each step began and ended, monotonic,
-  ns. ``disturbance.py`` and :mod:`plant` read it.
+* ``steps-<rank>.jsonl``: the id of its process, and when each step began and ended, monotonic,
+  ns. :mod:`tests.disturbance` and :mod:`tests.plants` read it.
 * ``generated-<rank>.jsonl``: one line per generation, as ``tests.planted`` has them: when it would
   have ended without a straggler (``worked``), and when it did.
 """
@@ -74,9 +74,9 @@ def callbacks(out: Path, rank: int) -> list[Any]:
     class Clock(TrainerCallback):
         def __init__(self) -> None:
             self._path = out / f"steps-{rank}.jsonl"
-            self._write(pid=os.getpid())
+            self._write(pids=[os.getpid()])
 
-        def _write(self, **line: int) -> None:
+        def _write(self, **line: Any) -> None:
             write(self._path, **line)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -88,7 +88,7 @@ def callbacks(out: Path, rank: int) -> list[Any]:
     return [Slow(), Clock()]
 
 
-def write(path: Path, **line: int) -> None:
+def write(path: Path, **line: Any) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 

@@ -19,7 +19,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from tests import supervise, trainings, vllm_cpu
-from tests.planted import ASLEEP, Planted
+from tests.planted import ASLEEP, Planted, disturbed
 from tests.surroundings import RAY_START, surroundings
 from tests.watched import watched
 from tests.wheels import numbers
@@ -246,7 +246,9 @@ class Runner(trainings.Runner[Scenario, Finished]):
         try:
             command, environment = self.prepared(scenario, folder, ray)
             concurrent = watched(folder) if scenario.watched else nullcontext(dict[str, str]())
-            with concurrent as more, (folder / "output.txt").open("wb") as output:
+            books = folder / "books"
+            disturbing = disturbed(scenario.planted, books, books)
+            with concurrent as more, disturbing, (folder / "output.txt").open("wb") as output:
                 done = subprocess.run(
                     [*supervised, *command],
                     cwd=folder,

@@ -243,11 +243,11 @@ class Server:
             ids, scores, ended = tool_call, [-1.0] * len(tool_call), "completed"
         else:
             cap = min(self._config.response_length, sampling_params.get("max_tokens") or 1 << 30)
-            wanted = draw.choice([draw.randint(2, 12), draw.randint(2, 24), cap])
+            count = self._length(draw, cap)
             heat = sampling_params.get("temperature") or 0.0
             async with self._slots:
                 ids, scores, ended = await asyncio.to_thread(
-                    self._sample, prompt, min(wanted, cap), heat, draw.getrandbits(63)
+                    self._sample, prompt, count, heat, draw.getrandbits(63)
                 )
         self._served = [*self._served[-63:], prompt + ids]
         write(
@@ -277,6 +277,10 @@ class Server:
         if request_id.startswith("det-"):
             number = (request_id, self._version)
         return random.Random(repr((os.environ["VERL_CPU_SEED"], prompt, number)))
+
+    def _length(self, draw: random.Random, cap: int) -> int:
+        """How many tokens a request is to give."""
+        return min(draw.choice([draw.randint(2, 12), draw.randint(2, 24), cap]), cap)
 
     def _tool_call(self, draw: random.Random, prompt: list[int]) -> list[int] | None:
         """One call per conversation or more, each with arguments of its own."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planted_sleep import sleep_if_planted
-from verl_cpu_books import CANARY, never_comes_back, write
+from verl_cpu_books import CANARY, never_comes_back, step_now, write
 
 _calls = count()
 PATIENCE_S = 100
@@ -29,11 +29,14 @@ def compute_score(
     index = int(recorded.get("index", -1))
     time.sleep(0.01)  # stands for a verifier
     number = next(_calls)
-    if number % int(os.environ.get("VERL_CPU_SLEEPS_EVERY", "1")) == 0:
-        sleep_if_planted("reward", compute_score.__name__)
     mischief, _, call = os.environ.get("VERL_CPU_MISCHIEF", "").partition("@")
     if mischief in MISCHIEF and number == int(call):
         MISCHIEF[mischief]()
+    step, worked = step_now(), time.monotonic_ns()
+    if recorded.get("split") == "val" and index == 0:
+        sleep_if_planted("evaluation", compute_score.__name__, step)
+    if number % int(os.environ.get("VERL_CPU_SLEEPS_EVERY", "1")) == 0:
+        sleep_if_planted("reward", compute_score.__name__, step)
     value = 1.0 if index % 4 == 3 else 0.125 * (len(solution_str) % 8)
     write(
         "reward",
@@ -41,7 +44,9 @@ def compute_score(
         index=index,
         value=value,
         characters=len(solution_str),
+        call=step,
         start=start,
+        worked=worked,
         end=time.monotonic_ns(),
     )
     return value

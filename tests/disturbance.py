@@ -1,9 +1,9 @@
-"""Disturbs a training from outside, and keeps the book of it: run beside ``train_planted.py``.
+"""Disturbs a training from outside, and keeps the book of it: run beside one.
 
-Takes the folder where the training keeps its books, and the variables of ``planted_sleep``: the
-kind is ``host``, the place ``burner`` (in the steps, as many processes as the machine has
-processors compute all the time) or ``stop`` (in each of the steps, the training is stopped for a
-while). Ends with the training.
+Takes the folder where the training says when its steps begin, as ``planted_steps`` has it, and the
+variables of ``planted_sleep``: the kind is ``host``, the place ``burner`` (in the steps, as many
+processes as the machine has processors compute all the time) or ``stop`` (in each of the steps, all
+processes of the training are stopped for a while). Ends with the training.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,19 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """It does nothing meanwhile."""
-    os.kill(pid, signal.SIGSTOP)
+def stopped(pids: Iterable[int]) -> Iterator[None]:
+    """They do nothing meanwhile."""
+    send(signal.SIGSTOP, pids)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        send(signal.SIGCONT, pids)
+
+
+def send(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 @contextmanager
@@ -77,7 +83,7 @@ def main() -> None:
     steps = {int(step) for step in told["PLANTED_STEPS"].split(",")}
     begun_ns = 0
     written = lines(Path(sys.argv[1]) / "steps-0.jsonl")
-    pid = next(written)["pid"]
+    pids = next(written)["pids"]
     with burning() as burners:
         for line in written:
             step = line.get("step", 0)
@@ -90,7 +96,7 @@ def main() -> None:
             elif told["PLANTED_PLACE"] == "stop":
                 time.sleep(INTO_STEP_S)
                 begin_ns = time.monotonic_ns()
-                with stopped(pid):
+                with stopped(pids):
                     time.sleep(float(told["PLANTED_S"]))
                 keep(step, begin_ns)
             elif not burners:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.planted import ASLEEP, Planted, read_books
-
-DISTURBANCE = Path(__file__).with_name("disturbance.py")
+from tests.planted import Planted, disturbed, read_books
 
 TRAINING = """
 import json, os, sys, time
@@ -20,7 +17,7 @@ path = Path(sys.argv[1]) / "steps-0.jsonl"
 def write(**line):
     with path.open("a") as file:
         file.write(json.dumps(line) + "\\n")
-write(pid=os.getpid())
+write(pids=[os.getpid()])
 time.sleep(2)  # a real training has much to load, too
 longest = {}
 for step in range(1, 5):
@@ -45,11 +42,9 @@ print(json.dumps([step for step in longest if longest[step] > 0.9]))
 def test_a_training_is_disturbed_in_its_steps_alone(
     tmp_path: Path, planted: Planted, slept: str
 ) -> None:
-    surroundings = os.environ | {"PYTHONPATH": str(ASLEEP)} | planted.variables(tmp_path)
-    beside = subprocess.Popen([sys.executable, str(DISTURBANCE), str(tmp_path)], env=surroundings)
     command = [sys.executable, "-c", TRAINING, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert beside.wait(timeout=60) == 0
+    with disturbed(planted, tmp_path, tmp_path):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     book = read_books(tmp_path)
     assert (done.stdout, book.steps, book.calls) == (slept, frozenset(planted.steps), 2)
     assert book.wall_s >= 2 * planted.seconds
