@@ -20,7 +20,7 @@ from rlvr_probe.exporter import Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from tests import supervise, trainings, vllm_cpu
-from tests.planted import ASLEEP, Planted
+from tests.planted import ASLEEP, Planted, disturbed
 from tests.surroundings import RAY_START, surroundings
 
 __all__ = [
@@ -183,10 +183,12 @@ class Runner(trainings.Runner[Scenario, Finished]):
         if scenario.how == "launcher":
             command += [str(interpreter.with_name("rlvr-probe")), "run", "--"]
         command += [str(interpreter), str(JOB / "openrlhf_cpu_launch.py")]
-        book = folder / "books" / "reward-service.jsonl"
+        books = folder / "books"
+        book = books / "reward-service.jsonl"
         service = reward_service(book) if scenario.service else nullcontext("")
+        disturbing = disturbed(scenario.planted, books, books)
         try:
-            with service as rewards, (folder / "output.txt").open("wb") as output:
+            with service as rewards, disturbing, (folder / "output.txt").open("wb") as output:
                 done = subprocess.run(
                     [*command, *_arguments(scenario, folder, assets, rewards)],
                     cwd=folder,

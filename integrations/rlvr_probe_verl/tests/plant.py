@@ -19,7 +19,7 @@ __all__ = ["PLANTED", "SOUND", "slept", "wrong"]
 
 _WINDOW = (5, 6, 7, 8)
 _SOME = (3, 6, 8, 11)
-_FOUR = 4 * PROMPTS
+_TOGETHER = 4 * PROMPTS
 """Trajectories of a step."""
 
 
@@ -51,7 +51,7 @@ _DATASET = (
 )
 _SAVING = ("trainer.save_freq=3",)
 _EVALUATING = ("trainer.test_freq=4",)
-_ONE_OF_A_STEP = (f"VERL_CPU_SLEEPS_EVERY={_FOUR}",)
+_ONE_OF_A_STEP = (f"VERL_CPU_SLEEPS_EVERY={_TOGETHER}",)
 _ENDING = ("VERL_CPU_ENDS_BY=12", "VERL_CPU_PACE_S=0.01")
 _LONG = ("data.max_response_length=240",)
 # With a reference policy a rank would sleep in two stages.

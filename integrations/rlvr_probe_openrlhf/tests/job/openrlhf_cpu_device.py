@@ -1,6 +1,7 @@
 """Stands for the accelerator that a test machine lacks: OpenRLHF takes the CPU for it.
 
-Loaded by every Python process of a job, before anything else. Post-import hooks on torch and on two
+Loaded by every Python process of a job, before anything else, and loads ``OPENRLHF_CPU_MODULE``, if
+there is one. Post-import hooks on torch and on two
 small modules of OpenRLHF; trainers, workers and algorithms stay as they are. What OpenRLHF logs is
 written into the books as well, and prompts come in the same order in each run.
 """
@@ -8,6 +9,7 @@ written into the books as well, and prompts come in the same order in each run.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import os
 import signal
@@ -151,3 +153,7 @@ def _metrics(module: Any) -> None:
             pass
 
     module.TensorboardLogger = Books
+
+
+if module := os.environ.get("OPENRLHF_CPU_MODULE"):
+    importlib.import_module(module)

@@ -158,7 +158,7 @@ class AsyncLLM:
         seed = hashlib.sha256(f"{self.args.seed - self._engine} {number} {ids}".encode()).digest()
         rng = random.Random(seed)
         most = sampling_params.max_tokens
-        count = min(max(1, int(rng.lognormvariate(2.5, 0.8))), most)
+        count = self._length(rng, most)
         tokens = [rng.randint(3, 258) for _ in range(count)]
         if count < most:
             tokens[-1] = self._tokenizer.eos_token_id
@@ -199,6 +199,10 @@ class AsyncLLM:
             metrics=stats,
             finished=True,
         )
+
+    def _length(self, rng: random.Random, most: int) -> int:
+        """How many tokens a request gives."""
+        return min(max(1, int(rng.lognormvariate(2.5, 0.8))), most)
 
     def _cached(self, ids: list[int]) -> int:
         """Tokens of a prompt in whole blocks that were there before, the last one left out."""
