@@ -52,27 +52,28 @@ _DATASET = (
 _SAVING = ("trainer.save_freq=3",)
 _EVALUATING = ("trainer.test_freq=4",)
 _ONE_OF_A_STEP = (f"VERL_CPU_SLEEPS_EVERY={_TOGETHER}",)
-_ENDING = ("VERL_CPU_ENDS_BY=12", "VERL_CPU_PACE_S=0.01")
+_ENDING = ("VERL_CPU_ENDS_BY=12", "VERL_CPU_PACE_S=0.02")
 _LONG = ("data.max_response_length=240",)
 # With a reference policy a rank would sleep in two stages.
 _ALONE = ("actor_rollout_ref.actor.use_kl_loss=False",)
 
+# The first step of a job takes as long as all others: its workers import what they need.
 PLANTED = {
-    "data": _job(Planted("data", "__getitem__", 0.2), *_DATASET),
-    "callback_log": _job(Planted("callback", "log", 0.8)),
-    "checkpoint": _job(Planted("checkpoint", "_save_checkpoint", 4.0), *_SAVING),
+    "data": _job(Planted("data", "__getitem__", 0.5), *_DATASET),
+    "callback_log": _job(Planted("callback", "log", 2.0)),
+    "checkpoint": _job(Planted("checkpoint", "_save_checkpoint", 6.0), *_SAVING),
     "evaluation_reward": _job(Planted("evaluation", "compute_score", 8.0), *_EVALUATING),
-    "rollout_window": _job(Planted("rollout", "generate", 2.0, _WINDOW)),
-    "rollout_leak": _job(Planted("rollout", "generate_sequences", 0.15, per="step")),
-    "update_window": _job(Planted("update", 0, 2.0, _WINDOW)),
-    "update_leak": _job(Planted("update", 0, 0.15, per="step")),
-    "update_two_ranks": _job(Planted("update", 1, 2.0, _WINDOW), ranks=2),
-    "rank": _job(Planted("rank", 1, 1.0), *_ALONE, ranks=2),
+    "rollout_window": _job(Planted("rollout", "generate", 4.0, _WINDOW)),
+    "rollout_leak": _job(Planted("rollout", "generate_sequences", 0.3, per="step")),
+    "update_window": _job(Planted("update", 0, 4.0, _WINDOW)),
+    "update_leak": _job(Planted("update", 0, 0.3, per="step")),
+    "update_two_ranks": _job(Planted("update", 1, 4.0, _WINDOW), ranks=2),
+    "rank": _job(Planted("rank", 1, 2.0), *_ALONE, ranks=2),
     "reward_leak": _job(
-        Planted("reward", "compute_score", 0.15, per="step"), environment=_ONE_OF_A_STEP
+        Planted("reward", "compute_score", 0.3, per="step"), environment=_ONE_OF_A_STEP
     ),
     "straggler": _job(Planted("straggler", 0, 0.0, _SOME), *_LONG, environment=_ENDING),
-    "stopped": _job(Planted("host", "stop", 3.0, (4, 7, 9))),
+    "stopped": _job(Planted("host", "stop", 5.0, (4, 7, 9))),
     "contention": _job(Planted("host", "burner", 0.0, _WINDOW)),
 }
 
