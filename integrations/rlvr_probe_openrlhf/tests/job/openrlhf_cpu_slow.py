@@ -82,14 +82,16 @@ def _steps(module: Any) -> None:
     step, trained = 0, True
 
     @functools.wraps(generate)
-    def generate_samples(*args: Any, **kwargs: Any) -> Any:
+    def generate_samples(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal step, trained
+        prompts = len(self.prompts_dataloader) * self.args.train.num_episodes
         if not step:
             planted_steps.start(BOOKS)
-        if trained:  # the last call of an episode finds no prompts: the step goes on with the next
+        # The last call of an episode finds no prompts: the step goes on with the next one.
+        if trained and step < prompts // self.args.rollout.batch_size:
             step += 1
             planted_steps.begin(BOOKS, step)
-        result = generate(*args, **kwargs)
+        result = generate(self, *args, **kwargs)
         trained = bool(result[0])
         if trained:
             sleep_if_planted("rollout", "generate_samples", step)
