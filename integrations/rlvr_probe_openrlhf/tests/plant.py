@@ -53,7 +53,7 @@ _LONG = ("--rollout.max_new_tokens", "400", "--data.max_len", "600")
 PLANTED = {
     "data": _job(Planted("data", "__getitem__", 0.2)),
     "callback_log": _job(Planted("callback", "log_train", 0.8)),
-    "checkpoint": _job(Planted("checkpoint", "save_ckpt", 2.0), *_SAVING),
+    "checkpoint": _job(Planted("checkpoint", "save_ckpt", 4.0), *_SAVING),
     "evaluation_reward": _job(Planted("evaluation", "reward_func", 4.0), *_EVALUATING),
     "rollout_window": _job(Planted("rollout", "generate", 2.0, _WINDOW)),
     "rollout_leak": _job(Planted("rollout", "generate_samples", 0.15, per="step")),
