@@ -77,7 +77,11 @@ SOUND = {
 
 
 def slept(run: Finished) -> Slept:
-    """What would have been saved, had nothing been slow."""
+    """What would have been saved, had nothing been slow.
+
+    Of a straggler that is its generation alone: what it is padded with in log-probabilities and in
+    the update, half as much again here, is in no book.
+    """
     books, planted = run.folder / "books", run.scenario.planted
     book = read_books(books)
     if planted is None:
