@@ -71,6 +71,7 @@ def test_a_change_within_the_run_after_has_its_first_step(corpus: Corpus) -> Non
     assert update.name == "update"
     assert update.since in (10, 11, 12)
     assert update.times == pytest.approx(1.5, rel=0.08)
+    assert update.in_single_steps == pytest.approx(1, abs=0.05)
 
 
 def test_single_steps_that_stall_are_told_by_their_cause(corpus: Corpus) -> None:
@@ -104,6 +105,15 @@ def test_settings_that_differ_are_there_and_so_is_the_stage_that_stops_scaling(
     assert sync is not None
     # The update is divided among the GPUs; to move the weights takes as long with each number.
     assert update < 0.5 < sync
+
+
+def test_what_each_start_has_of_its_own_is_no_setting(corpus: Corpus) -> None:
+    with corpus.tables(SMALL) as tables:
+        known = read_side(tables).settings
+        tables.sql.execute(
+            """UPDATE session SET facts = json_merge_patch(facts, '{"ids": {"wandb": "3kq8"}}')"""
+        )
+        assert read_side(tables).settings == known
 
 
 def test_the_screen_says_it(corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from rlvr_probe.analysis.comparison.shift import FEWEST, Shift, shift_of
+from rlvr_probe.analysis.causes.baselines import ENOUGH
+from rlvr_probe.analysis.comparison.shift import Shift, shift_of
 
 PAIRS = 300
 SIGMAS = 1.96
@@ -96,7 +97,7 @@ def test_lengths_that_never_vary_within_a_run_leave_it_open_what_they_explain() 
 
 
 def test_too_few_steps_say_nothing() -> None:
-    few = [1.0 + step / 100 for step in range(FEWEST - 1)]
+    few = [1.0 + step / 100 for step in range(ENOUGH - 1)]
     assert shift_of(few, [*few, 1.0]) is None
     assert shift_of([*few, 1.0], [*few, 1.0]) is not None
 

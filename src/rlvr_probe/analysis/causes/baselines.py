@@ -18,7 +18,10 @@ from typing import Final, Literal
 
 from rlvr_probe.analysis.causes.thresholds import GREW, LONGER, SIGMAS
 
-__all__ = ["ENOUGH", "Excess", "change_of", "excess", "expected", "outliers", "slope"]
+__all__ = [
+    "ENOUGH", "EXPLAINS", "TO_SIGMA", "Excess", "change_of", "excess", "expected", "outliers",
+    "slope", "slopes",
+]  # fmt: skip
 
 ENOUGH: Final = 6
 """Steps from which on it is known what is usual."""
@@ -26,7 +29,7 @@ ENOUGH: Final = 6
 _POINTS: Final = 60
 """Steps that a robust line is drawn through, at most: its cost grows with their square."""
 
-_TO_SIGMA: Final = 1.4826
+TO_SIGMA: Final = 1.4826
 """Standard deviation by median absolute deviation, of normal noise."""
 
 _FEW: Final = 3.0
@@ -44,7 +47,7 @@ _TRIES: Final = 3
 _WINDOW: Final = 3
 """Fewest steps one after another that are looked at together."""
 
-_EXPLAINS: Final = 0.8
+EXPLAINS: Final = 0.8
 """Tokens explain times if they leave that share of their spread, or less."""
 
 
@@ -88,7 +91,7 @@ def expected(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> list[flo
         ]
         positive = [_fitted(ns, line) for line in lines if min(line) > 0]
         better, least = min(positive, key=lambda fitted: fitted[1], default=(fit, spread))
-        if least > _EXPLAINS * spread:
+        if least > EXPLAINS * spread:
             break
         fit, spread = better, least
     return fit
@@ -158,7 +161,7 @@ def _some(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
     for _ in range(_TRIES):
         level = median(usual)
         below = [math.log(level / ratio) for ratio in usual if ratio <= level]
-        noise = _TO_SIGMA * median(below) * (1 + _FEW / math.sqrt(len(ratios)))
+        noise = TO_SIGMA * median(below) * (1 + _FEW / math.sqrt(len(ratios)))
         limit = level * max(LONGER, math.exp(SIGMAS * noise))
         usual = [ratio for ratio in ratios if ratio <= limit]
     limit = min(limit, _gap(ratios))
@@ -240,7 +243,7 @@ def _distance(ratios: Sequence[float], fit: Sequence[float]) -> float:
 
 def _spread(values: Sequence[float]) -> float:
     level = median(values)
-    return _TO_SIGMA * median(abs(value - level) for value in values)
+    return TO_SIGMA * median(abs(value - level) for value in values)
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
@@ -252,7 +255,12 @@ def _line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
     """Median slope between two points, after Theil and Sen; at least 0."""
+    found = slopes(xs, ys)
+    return max(0.0, median(found)) if found else 0.0
+
+
+def slopes(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
+    """Slopes between two points, of as many as its cost allows."""
     stride = -(-len(xs) // _POINTS)
     points = list(zip(xs[::stride], ys[::stride], strict=True))
-    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x1 != x2]
-    return max(0.0, median(slopes)) if slopes else 0.0
+    return [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x1 != x2]

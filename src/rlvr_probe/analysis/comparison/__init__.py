@@ -14,8 +14,8 @@ from statistics import NormalDist, fmean
 from typing import Final
 
 from rlvr_probe.analysis.causes import NATURAL, Cause
-from rlvr_probe.analysis.causes.baselines import change_of
-from rlvr_probe.analysis.comparison.shift import FEWEST, Shift, shift_of
+from rlvr_probe.analysis.causes.baselines import ENOUGH, change_of
+from rlvr_probe.analysis.comparison.shift import Shift, shift_of
 from rlvr_probe.analysis.comparison.side import ALL, Side, Steps, read_side
 from rlvr_probe.analysis.stages import STAGES, Stage
 
@@ -53,6 +53,7 @@ class Change:
         lengths: How much longer it takes because its tokens differ.
         changed: Whether that is more than chance.
         since: Number of the first step after, where it changed within that run.
+        share: Of the steps after, those from that one on.
     """
 
     name: str
@@ -65,18 +66,24 @@ class Change:
     lengths: float | None = None
     changed: bool = False
     since: int | None = None
+    share: float = 1.0
+
+    @property
+    def level(self) -> float | None:
+        """As :attr:`times`, of all steps together; None if that is unknown."""
+        return None if self.times is None else 1 + (self.times - 1) * self.share
 
     @property
     def in_single_steps(self) -> float | None:
         """How much longer the mean is by steps that are far from the others; None if unknown."""
-        if not (self.before and self.after and self.times and self.lengths):
+        if not (self.before and self.after and self.level and self.lengths):
             return None
-        return self.after / (self.before * self.lengths * self.times)
+        return self.after / (self.before * self.lengths * self.level)
 
     @property
     def costs(self) -> float:
         """What it takes longer than before for as many tokens, in the mean of a step."""
-        return (self.after or 0.0) * (1 - 1 / self.times) if self.changed and self.times else 0.0
+        return (self.after or 0.0) * (1 - 1 / self.level) if self.changed and self.level else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +193,7 @@ def _shifted(before: Side, after: Side, stage: Stage) -> _Shifted | None:
     kinds = list(zip(before.tokens(stage), after.tokens(stage), strict=False))
     follows = bool(stage.tokens)
     whole = shift_of(first, second, kinds, follows=follows)
-    if whole is None or len(second) < 2 * FEWEST:
+    if whole is None or len(second) < 2 * ENOUGH:
         return None if whole is None else _Shifted(whole)
     at = change_of([math.exp(value) for value in whole.left])
     start, end = fmean(whole.left[:at]), fmean(whole.left[at:])
@@ -208,7 +215,8 @@ def _change(
     change = _judged(stage.name, stage.title, shifted.shift, width, *means)
     if shifted.since is None or not change.changed:
         return change
-    return replace(change, since=after.numbers[list(after.times(stage))[shifted.since]])
+    since = after.numbers[list(after.times(stage))[shifted.since]]
+    return replace(change, since=since, share=shifted.share)
 
 
 def _step(

@@ -11,21 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 from statistics import fmean, median, pstdev
 from typing import Final
 
-__all__ = ["FEWEST", "Shift", "shift_of"]
+from rlvr_probe.analysis.causes.baselines import ENOUGH, EXPLAINS, TO_SIGMA, slopes
 
-FEWEST: Final = 6
-"""Steps of each run from which on it is known how much they differ."""
+__all__ = ["Shift", "shift_of"]
 
 _PRIOR: Final = (0.5, 0.35)
 """How a time follows tokens before a run is looked at: between not at all, 0, and in proportion, 1;
 mean and standard deviation."""
-
-_EXPLAINS: Final = 0.8
-"""Further tokens explain times if they leave that share of their spread, or less."""
 
 _UNSEEN: Final = 0.5
 """What follows other lengths without being seen within a run: that share of what a fit leaves."""
@@ -36,14 +32,8 @@ _AT_LEAST: Final = 0.1
 _UNKNOWN: Final = 2.0
 """The same where it is not known to follow tokens: in proportion, or against it."""
 
-_POINTS: Final = 60
-"""Steps of a run that a slope is drawn through, at most: its cost grows with their square."""
-
 _FAR: Final = 2.5
 """Standard deviations from the median beyond which a step counts as if it were that far."""
-
-_TO_SIGMA: Final = 1.4826
-"""Standard deviation by median absolute deviation, of normal noise."""
 
 _FEW: Final = 1.0
 """What a spread is widened by for few steps: that many standard errors of it."""
@@ -89,7 +79,7 @@ def shift_of(
         tokens: Kinds of tokens that it may follow, above 0, of the steps before and of those after.
         follows: Whether it is known to follow them, as decoding does.
     """
-    if min(len(before), len(after)) < FEWEST:
+    if min(len(before), len(after)) < ENOUGH:
         return None
     sides = [[math.log(time) for time in side] for side in (before, after)]
     kinds = [
@@ -103,7 +93,7 @@ def shift_of(
         fits = [_Fit.of(kind, sides) for kind in kinds]
         best = min(range(len(fits)), key=lambda at: fits[at].spread)
         fit = fits[best]
-        if errors and fit.spread > _EXPLAINS * spread:
+        if errors and fit.spread > EXPLAINS * spread:
             break
         sides, spread, more = fit.left, fit.spread, _difference(kinds.pop(best))
         errors.append(fit.error * more)
@@ -143,16 +133,11 @@ class _Fit:
 
 def _slope(kind: list[list[float]], sides: list[list[float]]) -> tuple[float, float]:
     """The exponent by which times follow tokens within runs, and its standard error."""
-    slopes = list[float]()
-    for xs, ys in zip(kind, sides, strict=True):
-        stride = -(-len(xs) // _POINTS)
-        points = list(zip(xs[::stride], ys[::stride], strict=True))
-        slopes += [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2)
-                   if x1 != x2]  # fmt: skip
+    found = [slope for xs, ys in zip(kind, sides, strict=True) for slope in slopes(xs, ys)]
     mean, deviation = _PRIOR
-    if not slopes:
+    if not found:
         return mean, deviation
-    slope = median(slopes)
+    slope = median(found)
     tokens = _centred(kind)
     pairs = zip(_centred(sides), tokens, strict=True)
     noise = _spread([y - slope * x for y, x in pairs])
@@ -201,4 +186,4 @@ def _centred(sides: Sequence[Sequence[float]]) -> list[float]:
 
 def _spread(values: Sequence[float]) -> float:
     """Standard deviation around 0, as the middle of the values has it."""
-    return _TO_SIGMA * median(abs(value) for value in values)
+    return TO_SIGMA * median(abs(value) for value in values)

@@ -30,8 +30,8 @@ ALL: Final = Stage("step", "a step", ())
 _OF_RESPONSES: Final = (ALL.name, "reward")
 """Stages that may follow tokens, and that causes do not expect to."""
 
-_OF_A_PROCESS: Final = ("session", "rank", "resumed_step")
-"""Facts of a session that belong to one process or start."""
+_OF_A_START: Final = ("session", "rank", "resumed_step", "ids")
+"""Facts of a session that belong to one process or start, and differ where no setting does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +134,5 @@ def _settings(tables: Tables, gpus: int) -> dict[str, str]:
     return {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in sorted(found.items())
-        if name not in _OF_A_PROCESS and value is not None
+        if name not in _OF_A_START and value is not None
     }
