@@ -239,6 +239,6 @@ def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(tables: T
     added = longer(tables, f"{GENERATED} AND number IN (5, 8, 11, 14)", "5")
     first, *_ = named(tables)
     assert first.kind == "straggler"
-    assert first.title.startswith("4 steps waited for 32 trajectories of up to 40,000 tokens, ")
+    assert first.title.startswith("4 steps waited for 32 trajectories of up to 40,000 tokens; the ")
     assert first.evidence["trajectory"].count == 32
     assert first.gpu_s == pytest.approx(added, rel=0.3)

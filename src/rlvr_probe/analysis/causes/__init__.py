@@ -52,8 +52,9 @@ _SYMPTOMS: Final = {
         "slow_checkpoint",
         "slow_between_steps",
         "slow_host",
+        "warm_up",
     ),
-    "starving_trainer": ("slow_data", "slow_reward", "slow_tool", "slow_host"),
+    "starving_trainer": ("slow_data", "slow_rollout", "slow_reward", "slow_tool", "slow_host"),
 }
 """Kinds that wait in an asynchronous run for what has a cause of its own: that has grown."""
 

@@ -19,8 +19,8 @@ from typing import Final, Literal
 from rlvr_probe.analysis.causes.thresholds import GREW, LONGER, SIGMAS
 
 __all__ = [
-    "ENOUGH", "EXPLAINS", "TO_SIGMA", "Excess", "change_of", "excess", "expected", "outliers",
-    "slope", "slopes",
+    "ENOUGH", "EXPLAINS", "TO_SIGMA", "Excess", "change_of", "excess", "expected", "noise_of",
+    "slope", "slopes", "window",
 ]  # fmt: skip
 
 ENOUGH: Final = 6
@@ -114,20 +114,18 @@ def excess(ns: Sequence[float], usual: Sequence[float], since: int = 1) -> Exces
     if len(ns) < ENOUGH:
         return None
     ratios = [time / value for time, value in zip(ns, usual, strict=True)]
-    return _grown(ns, ratios, since) or _window(ns, ratios) or _some(ns, ratios)
+    return _grown(ns, ratios, since) or window(ns, usual) or _some(ns, ratios)
 
 
-def outliers(ns: Sequence[float], usual: Sequence[float]) -> Excess | None:
-    """What exceeds the median by more than noise, whether that grows or not; None if nothing.
+def noise_of(ns: Sequence[float], usual: Sequence[float]) -> float:
+    """Standard deviation of the logarithm of times by what is expected, wide for few steps.
 
     Args:
-        ns: Of every step.
+        ns: Of every step, one at least.
         usual: As :func:`expected`.
     """
-    if len(ns) < ENOUGH:
-        return None
-    ratios = [time / value for time, value in zip(ns, usual, strict=True)]
-    return _window(ns, ratios) or _some(ns, ratios)
+    logs = [math.log(time / value) for time, value in zip(ns, usual, strict=True)]
+    return _spread(logs) * (1 + _FEW / math.sqrt(len(logs)))
 
 
 def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess | None:
@@ -186,9 +184,17 @@ def _gap(ratios: Sequence[float]) -> float:
     return math.inf
 
 
-def _window(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
-    """Steps one after another that take longer together, each of them within the noise or not."""
-    logs = [math.log(ratio) for ratio in ratios]
+def window(ns: Sequence[float], usual: Sequence[float], least: float = GREW) -> Excess | None:
+    """Steps one after another that take longer together, each of them within the noise or not.
+
+    Args:
+        ns: Of every step.
+        usual: As :func:`expected`.
+        least: By which factor they do, where noise is small.
+    """
+    if len(ns) < ENOUGH:
+        return None
+    logs = [math.log(time / value) for time, value in zip(ns, usual, strict=True)]
     level = median(logs)
     sums = list(accumulate((value - level for value in logs), initial=0.0))
     stride = max(1, len(logs) // _POINTS)
@@ -206,7 +212,7 @@ def _window(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
         return None
     level, noise = median(rest), _spread(rest) * (1 + _FEW / math.sqrt(len(rest)))
     longer = median(logs[first:last]) - level
-    if longer < max(math.log(LONGER), SIGMAS * noise / math.sqrt(last - first)):
+    if longer < max(math.log(least), SIGMAS * noise / math.sqrt(last - first)):
         return None
     if sum(value > level + longer / 2 for value in logs[first:last]) < _NEARLY * (last - first):
         return None

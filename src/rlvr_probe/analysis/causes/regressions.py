@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from rlvr_probe.analysis.causes.baselines import Excess, excess
@@ -20,6 +21,7 @@ from rlvr_probe.analysis.causes.weights_and_queues import (
     fetched_by_step,
     is_asynchronous,
     moved_by_step,
+    pace_by_step,
     replay_weights,
 )
 from rlvr_probe.analysis.statements import statements
@@ -27,6 +29,9 @@ from rlvr_probe.analysis.statements import statements
 __all__ = ["grown"]
 
 _SQL: Final = statements(__name__)
+
+_WINDOW: Final = 3
+"""Fewest steps in which rollout beside the training is slow."""
 
 _FEW: Final = 9
 """Steps from which on thirds of them mean something."""
@@ -38,14 +43,34 @@ def grown(run: Run) -> list[Cause]:
     for kind, place, step, ns in run.ask(_SQL["series"]).rows:
         series[kind, place].append((step, ns))
     series["slow_weight_sync", ""] = moved_by_step(run, "weight_sync")
+    series["slow_rollout", ""] = pace_by_step(run)[1:]  # the first one is left to its warm-up
     causes = list[Cause]()
     for (kind, place), points in series.items():
         points = [(step, ns) for step, ns in points if ns]
         longer = excess([ns for _, ns in points], [1.0] * len(points))
-        enough = len(points) >= _FEW and longer is not None and longer.form != "some"
-        if enough and longer is not None and longer.times >= GROWN:
+        if len(points) < _FEW or longer is None:
+            continue
+        if kind == "slow_rollout" and sum(more > 0 for more in longer.ns) >= _WINDOW:
+            causes += _rollout(run, points, longer)
+        elif kind != "slow_rollout" and longer.form != "some" and longer.times >= GROWN:
             causes += _cause(run, kind, place, points, longer)
     return causes
+
+
+def _rollout(run: Run, points: Sequence[tuple[int, float]], longer: Excess) -> list[Cause]:
+    """Rollout beside the training: with its usual pace the trainer would have waited less."""
+    over = {step: more / ns for (step, ns), more in zip(points, longer.ns, strict=True) if more}
+    answer, saved = fetched_by_step(run), dict[int, float]()
+    for row, after in pairwise(answer.dicts):
+        share = over.get(row["step_id"], 0.0)
+        saved[row["step_id"]] = min(row["ns"], share * (after["start_ns"] - row["start_ns"]))
+    first, last = run.number(min(over)), run.number(max(over))
+    how = f"in steps {first} to {last}" if longer.form == "some" else f"since step {first}"
+    title = f"rollout takes {times(longer.times)} as long for a token {how}"
+    if longer.form == "growing":
+        title = "rollout takes ever longer for a token"
+    where = {"stage": "rollout"}
+    return run.cause("slow_rollout", title, answer, Saving(saved), where=where)
 
 
 def _cause(

@@ -10,13 +10,20 @@ once, it is the machine.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from rlvr_probe.analysis.causes.baselines import ENOUGH, Excess, excess, expected
+from rlvr_probe.analysis.causes.baselines import (
+    ENOUGH,
+    Excess,
+    excess,
+    expected,
+    noise_of,
+    window,
+)
 from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import (
     Cause,
@@ -32,6 +39,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     NOISE,
     PROBE_SHARE,
 )
+from rlvr_probe.analysis.causes.weights_and_queues import fetched_by_step, pace_by_step
 from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.stages import STAGES, Stage, Taken, stage_times
 from rlvr_probe.analysis.statements import covered, fill, statements
@@ -77,6 +85,12 @@ _LEAST: Final = 0.1
 _SEVERAL: Final = 3
 """Stages that take longer in one step, from which on it is the machine that is slow."""
 
+_SLIGHTLY: Final = 1.05
+"""By that factor several stages take longer at once where the machine does."""
+
+_TELLS: Final = 3.0
+"""A stage can tell of a factor that its noise does not reach by so many standard deviations."""
+
 _ALIKE: Final = 2.0
 """Factors of a machine that is slow lie that close together: as logarithms, by the median one."""
 
@@ -101,12 +115,16 @@ class _Series:
         stage: Which.
         ns: By ``step_id``, ns; steps in which it did not take place are absent.
         longer: What these took longer than its baseline, if they did.
+        slightly: The same of steps one after another that did so little that it shows in others.
+        noise: Standard deviation of the logarithm of a time by its baseline.
         whole: As ``ns``, with those first steps.
     """
 
     stage: Stage
     ns: Mapping[int, float]
     longer: Excess | None
+    slightly: Excess | None
+    noise: float
     whole: Mapping[int, float]
 
     @property
@@ -183,25 +201,35 @@ def _series(taken: Taken) -> list[_Series]:
             continue
         times = list(ns.values())
         usual = expected(times, taken.tokens_of(stage.tokens, list(ns))) if ns else []
-        series.append(_Series(stage, ns, excess(times, usual, _FIRST), whole))
+        longer = excess(times, usual, _FIRST)
+        slightly = window(times, usual, _SLIGHTLY) if longer is None else longer
+        noise = noise_of(times, usual) if ns else math.inf
+        series.append(_Series(stage, ns, longer, slightly, noise, whole))
     return series
 
 
 def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
-    """What steps took longer in which half of the stages did; by ``step_id``, ns."""
-    slow, seen = defaultdict[int, list[tuple[float, float]]](list), Counter[int]()
+    """What steps took longer in which half of the stages did that can tell; by ``step_id``, ns."""
+    slow = defaultdict[int, list[tuple[float, float]]](list)
     for part in series:
-        longer = part.longer
+        longer = part.slightly
         over = longer.ns if longer and longer.form != "growing" else [0.0] * len(part.ns)
-        seen.update(part.ns.keys())
         for (step, ns), more in zip(part.ns.items(), over, strict=True):
             if more > 0:
                 slow[step].append((more / ns, ns))
-    return {
-        step: median(share for share, _ in parts) * sum(ns for _, ns in parts)
-        for step, parts in slow.items()
-        if len(parts) >= max(2, min(_SEVERAL, seen[step]), seen[step] / 2) and _alike(parts)
-    }
+    found = dict[int, float]()
+    for step, parts in slow.items():
+        share = median(share for share, _ in parts)
+        here = [part for part in series if step in part.ns]
+        vague = [part for part in here if _TELLS * part.noise >= -math.log1p(-share)]
+        least = max(2, min(_SEVERAL, len(here)), (len(here) - len(vague)) / 2)
+        if len(parts) >= least and _alike(parts):
+            # Those that cannot tell were on that machine as well.
+            other = sum(
+                part.ns[step] for part in vague if part.longer is None and len(part.ns) >= ENOUGH
+            )
+            found[step] = share * (sum(ns for _, ns in parts) + other)
+    return found
 
 
 def _alike(parts: Sequence[tuple[float, float]]) -> bool:
@@ -292,6 +320,14 @@ def _warm_up(run: Run, series: Sequence[_Series], answer: Answer) -> list[Cause]
             longer = max(0.0, part.whole[step] - usual)
             over[step] = over.get(step, 0.0) + longer
             of[part.stage] = of.get(part.stage, 0.0) + longer
+    paces = pace_by_step(run)
+    if len(paces) > ENOUGH:
+        [step, ns], *later = paces
+        waited = next(row["ns"] for row in fetched_by_step(run).dicts)
+        slower = max(0.0, 1 - median(pace for _, pace in later) / ns)
+        [rollout] = [stage for stage in STAGES if stage.name == "rollout"]
+        over[step] = over.get(step, 0.0) + slower * waited
+        of[rollout] = slower * waited
     if not over:
         return []
     title, where = f"the first step after a start took longer, {_steps(run, over)}", {}

@@ -9,8 +9,9 @@ Lengths have heavy tails by nature. A straggler is one of which the run's own ta
 less than one in a thousand: the tail is that of Hill's estimator over the longest of all others,
 and the worst of three sizes of it counts. A trajectory that was cut at the cap is none.
 
-Where several steps have one, or a few of them, they would be each other's tail. There the longest
-of each step is compared with what most of that step generated, by its usual share of that.
+Where several steps have some, these would be each other's tail. So the longest of a run are taken
+together, down to a gap in the lengths, and the tail of all others says how likely so many are. What
+remains possible by that is a straggler only where those steps follow each other, too.
 
 A filter may throw away so many groups that a step has to generate again. What the step lasts longer
 is the time from the end of its first generation to that of its last.
@@ -19,14 +20,26 @@ is the time from the end of its first generation to that of its last.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from rlvr_probe.analysis.causes.baselines import outliers, slope
+from rlvr_probe.analysis.causes.baselines import slope
 from rlvr_probe.analysis.causes.builder import Run
-from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
-from rlvr_probe.analysis.causes.thresholds import FEW_KEPT, LONG_TAIL_SHARE, LONGER, RARE, TAIL
+from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds
+from rlvr_probe.analysis.causes.thresholds import (
+    FEW_KEPT,
+    GAP,
+    LONG_TAIL_SHARE,
+    NOISE,
+    PATTERN,
+    RARE,
+    RARE_ALONE,
+    RARE_TOGETHER,
+    TAIL,
+)
 from rlvr_probe.analysis.results import Answer, Evidence
 from rlvr_probe.analysis.statements import statements
 
@@ -34,74 +47,124 @@ __all__ = ["aggressive_filter", "stragglers"]
 
 _SQL: Final = statements(__name__)
 
+
+class _Block(NamedTuple):
+    """The longest trajectories of a run, down to a gap in the lengths.
+
+    Attributes:
+        common: Whether most steps have one.
+        likely: How likely so many are, in such a pattern; as all of these a logarithm (base 10).
+        pattern: How likely the pattern is.
+        part: The steps that it is in.
+        size: How many they are.
+        expected: How many are expected, no logarithm.
+        rare: How likely so many are.
+    """
+
+    common: bool
+    likely: float
+    pattern: float
+    part: range
+    size: int
+    expected: float
+    rare: float
+
+
 _SLOWER: Final = 3.0
 """How many times the pace of the run a trajectory may take that generates alone, at most."""
 
 _SEVERAL: Final = 2
-"""Steps with stragglers, from which on their steps show it better than the tail of all lengths."""
+"""Steps with stragglers, from which on these are taken together."""
+
+_PART: Final = 3
+"""Fewest steps that are seen to follow each other."""
+
+_MOST_STEPS: Final = 60
+"""Most steps of which it is asked whether they do: its cost grows with their cube."""
 
 
 def stragglers(run: Run) -> list[Cause]:
-    """Those of several steps, or the worst, if it is beyond the run's tail or costs much alone."""
-    if several := _recurring(run):
-        return several
+    """Those apart from all others in several steps; else the worst, if it is beyond the tail."""
+    longest = run.ask(_SQL["lengths"]).rows
+    apart = _apart(run, longest)
+    if apart and apart[0].kind == "straggler":
+        return apart
     answer = run.ask(_SQL["last"])
     if not answer.rows:
         answer = run.ask(_SQL["longest"])
     cost = sorted((row for row in answer.dicts if row["ns"]), key=lambda row: -row["ns"])
     if not cost:
-        return []
+        return apart
     worst, ns = cost[0], cost[0]["ns"]
     rows = run.ask(_SQL["trajectory"], trajectory=worst["trajectory_id"]).dicts
     if not rows or not rows[0]["response_tokens"]:
-        return []
-    longest = _longest(run, [worst["trajectory_id"]])
+        return apart
+    others = [tokens for tokens, trajectory, *_ in longest if trajectory != worst["trajectory_id"]]
     saving = Saving({worst["step_id"]: ns})
-    if not rows[0]["truncated"] and _expected(longest, rows[0]["response_tokens"]) < RARE:
-        return _named(run, "straggler", saving, rows[0], longest, answer)
-    if ns >= LONG_TAIL_SHARE * run.extent.wall_ns:
-        return _named(run, "long_tail", saving, rows[0], longest, answer)
-    return []
+    if (
+        not rows[0]["truncated"]
+        and _expected(others, rows[0]["response_tokens"], longest[0][-1]) < RARE
+    ):
+        return _named(run, "straggler", saving, rows[0], others, answer)
+    if not apart and ns >= LONG_TAIL_SHARE * run.extent.wall_ns:
+        return _named(run, "long_tail", saving, rows[0], others, answer)
+    return apart
 
 
-def _recurring(run: Run) -> list[Cause]:
-    """Steps whose longest trajectories are far longer, beside its others, than those of others."""
-    answer = run.ask(_SQL["tails"])
+def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
+    """The longest of the run, of several steps, that lie apart from the others.
+
+    Args:
+        run: Which.
+        longest: Tokens, trajectory, step, batch and group of the longest, longest first.
+    """
+    tokens, blocks = [row[0] for row in longest], list[_Block]()
+    for count in range(2, len(tokens) - min(TAIL)):
+        if tokens[count - 1] >= GAP * tokens[count]:
+            groups = {row[2:5] for row in longest[:count]}
+            hit = Counter(step for step, *_ in groups if step is not None)
+            if len(hit) >= _SEVERAL:
+                expected = _expected(tokens[count:], tokens[count - 1], longest[0][-1])
+                rare, (pattern, part) = _rare(count, expected), _pattern(hit, run.extent.steps)
+                # What most steps have is how the workload is.
+                common = len(hit) > run.extent.steps / 2
+                blocks.append(_Block(common, rare + pattern, pattern, part, count, expected, rare))
+    if not blocks:
+        return []
+    block = min(blocks, key=lambda block: (block.common, block.likely))
+    pattern, part, count = block.pattern, block.part, block.size
+    many, some = block.rare <= RARE_ALONE or block.expected < RARE, block.likely <= RARE_TOGETHER
+    natural = block.common or not (many or (pattern <= PATTERN and some))
+    # Where these follow each other, steps elsewhere waited for the tail.
+    follow = not natural and pattern <= PATTERN
+    rows = [row for row in longest[:count] if row[2] in part] if follow else longest[:count]
+    answer = run.ask(_SQL["tails"], least=tokens[count - 1])
     if not answer.rows:
         return []
-    steps, longest, usual, ns = zip(*answer.rows, strict=True)
-    share = median(most / long for most, long in zip(longest, usual, strict=True))
-    beside = [share * long for long in usual]
-    longer = outliers(longest, beside)
-    if longer is None:
-        return []
-    pace = slope(longest, ns)
-    usual_ns = median(time for time, tokens in zip(ns, longer.ns, strict=True) if not tokens)
-    over = {
-        step: min(_SLOWER * tokens * pace, max(0.0, time - usual_ns))
-        for step, tokens, time in zip(steps, longer.ns, ns, strict=True)
-        if tokens
-    }
-    if len(over) < _SEVERAL:
-        return []
-    # Halfway from what is usual to the longest: for what is shorter no step waited.
-    least = [
-        math.ceil(max(LONGER * tokens, math.sqrt(tokens * long)))
-        for tokens, long in zip(beside, longest, strict=True)
-    ]
-    rows = run.ask(_SQL["beyond"], steps=steps, least=least, over=list(over)).rows
-    # What the tail of all others leads to expect, in number, is part of the workload.
-    others = _longest(run, [row[0] for row in rows])
-    natural = _chance(len(rows), _expected(others, rows[-1][1])) > RARE**2
-    worst = max(over, key=lambda step: over[step])
-    title = (
-        f"{len(over)} steps waited for {len(rows)} trajectories of up to {rows[0][1]:,} tokens,"
-        f" {times(longer.times)} as long as the longest of usual steps"
+    steps, most, rest, ns = zip(*answer.rows, strict=True)
+    pace = slope(most, ns)
+    usual_ns = median(
+        [time for time, long, other in zip(ns, most, rest, strict=True) if long == other] or ns
     )
-    evidence = {"trajectory": Evidence.of([row[0] for row in rows])}
-    where = {"step": run.number(worst)}
+    saving = Saving(
+        {
+            step: min(_SLOWER * (long - other) * pace, max(0.0, time - usual_ns))
+            for step, long, other, time in zip(steps, most, rest, ns, strict=True)
+            if long > other and (step in part or not follow)
+        }
+    )
+    least = LONG_TAIL_SHARE if natural else NOISE
+    if saving.wall_ns < least * run.extent.wall_ns:
+        return []
+    worst = saving.worst_steps[0]
+    title = (
+        f"{len(saving.by_step)} steps waited for {len(rows)} trajectories of up to {rows[0][0]:,}"
+        f" tokens; the longest other of the run has {tokens[count]:,}"
+    )
+    evidence = {"trajectory": Evidence.of([row[1] for row in rows])}
     kind = "long_tail" if natural else "straggler"
-    return run.cause(kind, title, answer, Saving(over), where=where, evidence=evidence)
+    where = {"step": run.number(worst)}
+    return run.cause(kind, title, answer, saving, where=where, evidence=evidence)
 
 
 def _named(
@@ -128,16 +191,16 @@ def _named(
     return run.cause(kind, title, answer, saving, where=where, evidence=evidence, worst=worst)
 
 
-def _longest(run: Run, trajectories: Sequence[int]) -> list[int]:
-    """Lengths of the longest others, longest first."""
-    answer = run.ask(_SQL["lengths"], trajectories=list(trajectories), count=max(TAIL) + 1)
-    return sorted((tokens for tokens in answer.row[0] or [] if tokens is not None), reverse=True)
+def _expected(longest: Sequence[int], tokens: int, trajectories: int) -> float:
+    """Trajectories at least as long that the tail of the others leads to expect.
 
-
-def _expected(longest: Sequence[int], tokens: int) -> float:
-    """Trajectories at least as long that the tail of the others leads to expect."""
+    Args:
+        longest: Tokens of the longest others, longest first.
+        tokens: Of the trajectory.
+        trajectories: Of the run: more than a quarter of them is no tail.
+    """
     expected = [0.0]
-    for count in TAIL:
+    for count in [count for count in TAIL if count <= max(TAIL[0], trajectories // 4)]:
         if len(longest) <= count or longest[count] < 1:
             return math.inf
         start = longest[count]
@@ -149,12 +212,41 @@ def _expected(longest: Sequence[int], tokens: int) -> float:
     return max(expected)
 
 
-def _chance(count: int, expected: float) -> float:
-    """How likely so many are or more, where so many are expected: of Poisson."""
-    if not math.isfinite(expected):
-        return 1.0
-    terms = (expected**number / math.factorial(number) for number in range(count))
-    return 1 - math.exp(-expected) * math.fsum(terms)
+def _rare(count: int, expected: float) -> float:
+    """How likely so many are, or more, where so many are expected: of Poisson, its log10."""
+    if expected >= count:
+        return 0.0
+    # The first term of the sum, which the others exceed by less than the factor.
+    log = count * math.log(expected or 1e-300) - expected - math.lgamma(count + 1)
+    return min(0.0, (log - math.log1p(-expected / (count + 1))) / math.log(10))
+
+
+def _pattern(hit: Counter[int], steps: int) -> tuple[float, range]:
+    """How likely groups lie as close in each step, or each second one, of a part of a run.
+
+    Args:
+        hit: Groups by step.
+        steps: Of the run.
+
+    Returns:
+        The logarithm (base 10), and that part.
+    """
+    likely, where = 0.0, range(0)
+    if len(hit) > _MOST_STEPS:
+        return likely, where
+    for stride in (1, 2):
+        for first, last in combinations(sorted(hit), 2):
+            part = range(first, last + 1, stride)
+            if part[-1] == last and _PART <= len(part) <= steps / 2:
+                inside = sum(hit[step] for step in part)
+                chance = math.comb(hit.total(), inside) * (len(part) / steps) ** inside
+                # So many parts of a run are looked at.
+                likely, where = min(
+                    (likely, where),
+                    (math.log10(chance * steps**2 / 2), part),
+                    key=lambda found: found[0],
+                )
+    return likely, where
 
 
 def aggressive_filter(run: Run) -> list[Cause]:

@@ -63,33 +63,27 @@ SELECT a.step_id, a.trajectory_id,
        AS ns
 FROM ranks AS a JOIN ranks AS b USING (step_id), pace WHERE a.place = 1 AND b.place = 2
 
+-- name: lengths
+-- The longest tenth of all trajectories, a thousand at most, and what the tail behind them takes.
+SELECT response_tokens AS tokens, trajectory_id, step_id, batch_id, grp, count(*) OVER () AS count
+FROM kept_trajectory
+WHERE mode = 'train' AND response_tokens > 0
+ORDER BY response_tokens DESC, trajectory_id
+LIMIT (SELECT least(count(*) // 10, 1000) + 51 FROM kept_trajectory WHERE mode = 'train')
+
 -- name: tails
--- The longest trajectory of each step, what three in four of them stay below, and its rollout, ns of
--- wall time.
+-- The longest trajectory of each step, the longest that has fewer tokens than those that are apart,
+-- and its rollout, ns of wall time.
 WITH lengths AS (
     SELECT step_id, max(response_tokens)::DOUBLE AS longest,
-           quantile_disc(response_tokens, 0.75)::DOUBLE AS usual
+           coalesce(max(response_tokens) FILTER (response_tokens < $least), 0)::DOUBLE AS rest
     FROM kept_trajectory WHERE mode = 'train' AND response_tokens > 0 GROUP BY step_id
 ), rollout AS (
     SELECT step_id, sum(ns)::DOUBLE / (SELECT count(*) FROM gpu) AS ns
     FROM ledger WHERE category IN ('work.rollout', 'wait.rollout') GROUP BY step_id
 )
-SELECT step_id, longest, usual, ns FROM lengths JOIN rollout USING (step_id)
+SELECT step_id, longest, rest, ns FROM lengths JOIN rollout USING (step_id)
 WHERE NOT (SELECT asynchronous FROM run) ORDER BY step_id
-
--- name: beyond
--- Trajectories of steps that are longer than others would be.
-SELECT trajectory_id, response_tokens FROM kept_trajectory
-JOIN (SELECT unnest($steps::INTEGER[]) AS step_id, unnest($least::BIGINT[]) AS least)
-     USING (step_id)
-WHERE mode = 'train' AND response_tokens >= least AND list_contains($over::INTEGER[], step_id)
-ORDER BY response_tokens DESC, trajectory_id
-
--- name: lengths
-SELECT list(response_tokens) AS tokens
-FROM (SELECT response_tokens FROM kept_trajectory
-      WHERE mode = 'train' AND NOT list_contains($trajectories::INTEGER[], trajectory_id)
-      ORDER BY response_tokens DESC LIMIT $count)
 
 -- name: trajectory
 SELECT t.trajectory_id, t.step_id, t.grp, t.sample, t.response_tokens, t.truncated, b.ordinal,

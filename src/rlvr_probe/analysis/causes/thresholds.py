@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "EVALUATION_SHARE",
-    "FEW_KEPT", "GREW", "GROWN", "HOT_MIN", "HOT_NOISE", "IDLE_SHARE", "LONGER",
-    "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "OPEN_LEAST_S", "PARALLEL", "PROBE_SHARE",
-    "QUEUED_MOST", "RARE", "REWARD_SHARE", "SERIAL", "SIGMAS", "SLOW_IN_EACH",
-    "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES",
-    "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL", "STARVED", "STARVED_OFTEN", "SYNC_OF_CHECKPOINT",
-    "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL",
-    "TOOL_ALIKE_NS", "TOOL_RATIO", "TOOL_SHARE",
+    "CLOCKS_APART_S", "CONFIDENCE", "EMPTY_SLACK", "EMPTY_USUAL", "EVALUATION_SHARE", "FEW_KEPT",
+    "GAP", "GREW", "GROWN", "HOT_MIN", "HOT_NOISE", "IDLE_SHARE", "LONGER", "LONG_TAIL_SHARE",
+    "MANY_STEPS_STARVED", "NOISE", "OPEN_LEAST_S", "PARALLEL", "PATTERN", "PROBE_SHARE",
+    "QUEUED_MOST", "RARE", "RARE_ALONE", "RARE_TOGETHER", "REWARD_SHARE", "SERIAL", "SIGMAS",
+    "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS", "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS",
+    "SOMETIMES", "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL", "STARVED", "STARVED_OFTEN",
+    "SYNC_OF_CHECKPOINT", "SYNC_SHARE", "SYNC_SHARE_ASYNCHRONOUS", "SYNC_USUAL",
+    "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS", "TOOL_RATIO", "TOOL_SHARE",
 ]  # fmt: skip
 
 NOISE: Final = 0.01
@@ -34,10 +34,11 @@ PROBE_SHARE: Final = 0.01
 """The same of the probe itself: what it promises to stay below."""
 
 GREW: Final = 1.1
-"""By that factor the end of a run exceeds its start, where noise is small."""
+"""By that factor the end of a run exceeds its start, or steps one after another the others, where
+noise is small."""
 
 LONGER: Final = 1.25
-"""By that factor a step exceeds the usual one, where noise is small."""
+"""By that factor a step alone exceeds the usual one, where noise is small."""
 
 SIGMAS: Final = 4.0
 """How many times the noise of the run it exceeds it by, where noise is larger."""
@@ -88,6 +89,19 @@ RARE: Final = 5e-4
 
 Natural tails are heavier than a test of one run can show: at 0.01, 4 of 74 runs without a fault
 would have a straggler."""
+
+GAP: Final = 1.1
+"""By that factor the shortest of those that lie apart exceeds the longest other."""
+
+RARE_ALONE: Final = -15.0
+"""Logarithm (base 10) of how likely so many apart from all others are, wherever they are. Natural
+down to -12.4 in 115 runs: the gap was looked for."""
+
+RARE_TOGETHER: Final = -4.8
+"""The same, with how likely their steps follow each other. Natural down to -4.4."""
+
+PATTERN: Final = -0.3
+"""The latter alone: one in two."""
 
 LONG_TAIL_SHARE: Final = 0.03
 """Share of the GPU time from which a single trajectory is named as a natural long tail."""

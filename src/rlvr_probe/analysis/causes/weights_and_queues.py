@@ -25,8 +25,8 @@ from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 
 __all__ = [
-    "fetched_by_step", "is_asynchronous", "moved_by_step", "queues", "replay_weights",
-    "slow_weight_sync",
+    "fetched_by_step", "is_asynchronous", "moved_by_step", "pace_by_step", "queues",
+    "replay_weights", "slow_weight_sync",
 ]  # fmt: skip
 
 _SQL: Final = statements(__name__)
@@ -79,8 +79,13 @@ def is_asynchronous(run: Run) -> bool:
 
 
 def fetched_by_step(run: Run) -> Answer:
-    """How long the trainer waited for its queue, or its data, in each step."""
+    """How long the trainer waited for its queue in each step."""
     return run.ask(_SQL["fetched"])
+
+
+def pace_by_step(run: Run) -> list[tuple[int, float]]:
+    """``step_id`` and ns of a token, of what asynchronous rollout generated for it."""
+    return [(step, ns) for step, ns in run.ask(_SQL["paces"]).rows]
 
 
 def _starving(run: Run, answer: Answer) -> list[Cause]:

@@ -31,13 +31,27 @@ SELECT step_id, greatest(ns - $usual, 0)::DOUBLE AS ns FROM moved ORDER BY step_
 SELECT asynchronous FROM run
 
 -- name: fetched
--- How long the trainer waited for the data of each step.
+-- How long the trainer waited for the last group of each step, or for its data where what it waited
+-- for is unknown: what follows the last group is fetching.
+WITH arrived AS (
+    SELECT step_id, max(scored_ns) AS last_ns FROM queue_group GROUP BY step_id
+), fetched AS (
+    SELECT step_id, start_ns, least(end_ns, greatest(start_ns, coalesce(last_ns, end_ns))) AS end_ns
+    FROM kept_span LEFT JOIN arrived USING (step_id)
+    WHERE name = 'data' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
+      AND start_ns IS NOT NULL AND end_ns IS NOT NULL
+)
 SELECT step_id, max(end_ns - start_ns)::DOUBLE AS ns, min(start_ns) AS start_ns,
        max(end_ns) AS end_ns
-FROM kept_span
-WHERE name = 'data' AND mode IS DISTINCT FROM 'eval' AND step_id IS NOT NULL
-  AND start_ns IS NOT NULL AND end_ns IS NOT NULL
-GROUP BY step_id ORDER BY start_ns
+FROM fetched GROUP BY step_id ORDER BY start_ns
+
+-- name: paces
+-- Of what each step took from the queue, how long a token took to generate, ns.
+SELECT step_id, median((turn.end_ns - turn.start_ns) / turn.response_tokens) AS ns
+FROM turn JOIN kept_trajectory USING (trajectory_id) JOIN kept_batch USING (batch_id, step_id)
+WHERE queued AND kept_batch.mode = 'train' AND turn.response_tokens > 0 AND step_id IS NOT NULL
+  AND (SELECT asynchronous FROM run)
+GROUP BY step_id ORDER BY step_id
 
 -- name: generated
 -- Tokens of the run, and how fast they were generated while the queue was first filled.
