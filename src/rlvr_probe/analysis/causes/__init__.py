@@ -48,6 +48,7 @@ _FINDERS: Final[tuple[Callable[[Run], list[Cause]], ...]] = (
 _SYMPTOMS: Final = {
     "waiting_rollout": (
         "slow_data",
+        "slow_rollout",
         "slow_update",
         "slow_checkpoint",
         "slow_between_steps",
