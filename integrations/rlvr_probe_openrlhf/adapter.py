@@ -11,7 +11,10 @@ __all__ = ["OTHERS", "OpenRLHFAdapter"]
 _OLDEST = "0.9.1"
 """First release that is known."""
 
-_GENERATOR = (rollouts.GENERATE, rollouts.DISPATCH, rollouts.EVALUATE, samples.RESPONSE)
+_GENERATOR = (
+    *(rollouts.GENERATE, rollouts.COLLECT, rollouts.DISPATCH, rollouts.EVALUATE),
+    samples.RESPONSE,
+)
 
 OTHERS = (verify.REQUEST, verify.BODY)
 """Of aiohttp, whose releases OpenRLHF's do not name."""

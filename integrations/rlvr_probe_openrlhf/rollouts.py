@@ -17,13 +17,13 @@ from rlvr_probe.adapter.batch_events import Batch, Groups, emit_rewards, stand_i
 from rlvr_probe.adapter.controller import named
 from rlvr_probe.adapter.ray_actors import actor_id
 from rlvr_probe.adapter.spans import end_span
-from rlvr_probe.model.names import EVAL, ROLLOUT, SELECTED
+from rlvr_probe.model.names import DATA, EVAL, ROLLOUT, SELECTED
 from rlvr_probe.reading import attribute, error_of, number
 from rlvr_probe_openrlhf.controller import Controller, filters, reward_function
 from rlvr_probe_openrlhf.reading import local
 from rlvr_probe_openrlhf.samples import SAMPLES, Sample
 
-__all__ = ["DISPATCH", "EVALUATE", "EVALUATION", "GENERATE", "groups_of"]
+__all__ = ["COLLECT", "DISPATCH", "EVALUATE", "EVALUATION", "GENERATE", "groups_of"]
 
 _queued = 0
 """Batches that this process generated for a queue."""
@@ -31,12 +31,15 @@ _batch: Batch | None = None
 """That a generator fills now."""
 _abandoned: tuple[dict[str, Any], int] | None = None
 """Place of a step for which nothing was handed over, and how many batches of it were recorded."""
+_fetched = list[tuple[int, int]]()
+"""From when to when the generator fetched prompts for its batch, ns; until there is a step."""
 
 
 def _generate_begin(call: Call) -> None:
     global _batch
     probe = call.probe
     SAMPLES.begin()
+    _fetched.clear()
     if Controller.trainer() is None:
         values: dict[str, Any] = {"mode": "train"}
         _batch = Batch({**values, "queue_group": _queued})
@@ -48,6 +51,15 @@ def _generate_begin(call: Call) -> None:
     before = _abandoned[1] if _abandoned is not None and _abandoned[0] == values else 0
     _batch = Batch({**values, "ordinal": before} if before else values)
     call.state = (controller, values, probe.begin(ROLLOUT, step=values["step"], activate=True))
+
+
+def _collect_end(call: Call) -> None:
+    """After prompts were fetched, before any of them is sent or in place of what was dropped."""
+    if _batch is not None:
+        _fetched.append((call.start_ns, call.end_ns))
+
+
+COLLECT = HookPoint("_collect_prompt_batch", after=_collect_end)
 
 
 def _dispatch_begin(call: Call) -> None:
@@ -91,6 +103,8 @@ def _generate_end(call: Call) -> None:
             rewarded = _record(probe, call.args[0], rows, batch, span, gone)
             if controller is not None:
                 controller.batch, controller.rows = span, 0 if rewarded else len(rows)
+                for start_ns, end_ns in _fetched:
+                    probe.record(DATA, start_ns, end_ns, values, span)
     finally:
         probe.end(span, {**values, "samples": len(rows) if error is None else None}, error)
 

@@ -20,6 +20,10 @@ class Experience:
         self.attention_mask = type("Mask", (), {"shape": (1, total)})()
 
 
+def _collect_prompt_batch(prompts, num_prompts):
+    return prompts[:num_prompts]
+
+
 class SamplesGenerator:
     def __init__(self, args, batches, evaluation=()):
         self.args, self.vllm_engines, self._evaluation = args, [], evaluation
@@ -41,7 +45,9 @@ class SamplesGenerator:
         for ref in answers:
             if callable(ref):
                 spare.append(ref)
-        pending_refs = self._dispatch_prompts_to_vllm([a for a in answers if not callable(a)])
+        sent = [a for a in answers if not callable(a)]
+        sent = _collect_prompt_batch(sent, len(sent))
+        pending_refs = self._dispatch_prompts_to_vllm(sent)
         while pending_refs:
             ready_refs, pending_refs = pending_refs[:1], pending_refs[1:]
             for ref in ready_refs:
