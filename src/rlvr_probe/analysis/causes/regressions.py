@@ -30,9 +30,6 @@ __all__ = ["grown"]
 
 _SQL: Final = statements(__name__)
 
-_WINDOW: Final = 3
-"""Fewest steps in which rollout beside the training is slow."""
-
 _FEW: Final = 9
 """Steps from which on thirds of them mean something."""
 
@@ -50,7 +47,7 @@ def grown(run: Run) -> list[Cause]:
         longer = excess([ns for _, ns in points], [1.0] * len(points))
         if len(points) < _FEW or longer is None:
             continue
-        if kind == "slow_rollout" and sum(more > 0 for more in longer.ns) >= _WINDOW:
+        if kind == "slow_rollout":
             causes += _rollout(run, points, longer)
         elif kind != "slow_rollout" and longer.form != "some" and longer.times >= GROWN:
             causes += _cause(run, kind, place, points, longer)

@@ -52,7 +52,7 @@ class _Block(NamedTuple):
     """The longest trajectories of a run, down to a gap in the lengths.
 
     Attributes:
-        common: Whether most steps have one.
+        common: Whether most steps have one, in no pattern.
         likely: How likely so many are, in such a pattern; as all of these a logarithm (base 10).
         pattern: How likely the pattern is.
         part: The steps that it is in.
@@ -125,9 +125,11 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
             hit = Counter(step for step, *_ in groups if step is not None)
             if len(hit) >= _SEVERAL:
                 expected = _expected(tokens[count:], tokens[count - 1], longest[0][-1])
+                if not expected and tokens[count] > tokens[-1]:
+                    continue  # the next are as long as each other: they belong to the block
                 rare, (pattern, part) = _rare(count, expected), _pattern(hit, run.extent.steps)
-                # What most steps have is how the workload is.
-                common = len(hit) > run.extent.steps / 2
+                # What most steps have, wherever they are, is how the workload is.
+                common = len(hit) > run.extent.steps / 2 and pattern > PATTERN
                 blocks.append(_Block(common, rare + pattern, pattern, part, count, expected, rare))
     if not blocks:
         return []
