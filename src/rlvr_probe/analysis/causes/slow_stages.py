@@ -88,8 +88,8 @@ _SEVERAL: Final = 3
 _SLIGHTLY: Final = 1.05
 """By that factor several stages take longer at once where the machine does."""
 
-_TELLS: Final = 3.0
-"""A stage can tell of a factor that its noise does not reach by so many standard deviations."""
+_SHOWS: Final = 3.0
+"""So many standard deviations of its noise are below a factor that a stage shows."""
 
 _ALIKE: Final = 2.0
 """Factors of a machine that is slow lie that close together: as logarithms, by the median one."""
@@ -209,7 +209,7 @@ def _series(taken: Taken) -> list[_Series]:
 
 
 def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
-    """What steps took longer in which half of the stages did that can tell; by ``step_id``, ns."""
+    """What steps took longer in which half of the stages of small noise did; ``step_id``, ns."""
     slow = defaultdict[int, list[tuple[float, float]]](list)
     for part in series:
         longer = part.slightly
@@ -221,10 +221,10 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
     for step, parts in slow.items():
         share = median(share for share, _ in parts)
         here = [part for part in series if step in part.ns]
-        vague = [part for part in here if _TELLS * part.noise >= -math.log1p(-share)]
+        vague = [part for part in here if _SHOWS * part.noise >= -math.log1p(-share)]
         least = max(2, min(_SEVERAL, len(here)), (len(here) - len(vague)) / 2)
         if len(parts) >= least and _alike(parts):
-            # Those that cannot tell were on that machine as well.
+            # Stages of large noise were on that machine as well.
             other = sum(
                 part.ns[step] for part in vague if part.longer is None and len(part.ns) >= ENOUGH
             )

@@ -199,7 +199,7 @@ def _expected(longest: Sequence[int], tokens: int, trajectories: int) -> float:
     Args:
         longest: Tokens of the longest others, longest first.
         tokens: Of the trajectory.
-        trajectories: Of the run: more than a quarter of them is no tail.
+        trajectories: Of the run: its tail has a quarter of them at most.
     """
     expected = [0.0]
     for count in [count for count in TAIL if count <= max(TAIL[0], trajectories // 4)]:

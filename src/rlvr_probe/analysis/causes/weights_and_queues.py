@@ -86,7 +86,7 @@ def fetched_by_step(run: Run) -> Answer:
 def pace_by_step(run: Run) -> list[tuple[int, float]]:
     """``step_id`` and ns of a token, of what asynchronous rollout generated for it.
 
-    That of the first step is its warm-up; what was started meanwhile for the second is left out.
+    That of the first step is its warm-up; what was started meanwhile for the second is omitted.
     """
     first, *later = [(step, ns) for step, ns in run.ask(_SQL["paces"]).rows] or [(0, 0.0)]
     late = len(later) > 1 and later[0][1] > thresholds.LONGER * later[1][1]
