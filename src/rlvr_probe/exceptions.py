@@ -7,10 +7,13 @@
     ├── ConfigError       an argument or RLVR_PROBE_* variable has an unusable value
     ├── RecordingError    a recording cannot be read, or is not one
     ├── WorkloadError     a recording holds no workload that can be converted
+    ├── SteeringError     a workload cannot be replayed, or not by this command as it is set
     └── ValidationError   a workload directory breaks its format
 
 Inside the user's training run none of these is raised, except ``NotAttachable`` and ``ConfigError``
-from ``attach()`` itself. A message says what was found, what was expected and what to do.
+from ``attach()`` itself, and ``SteeringError`` in a run that ``rlvr-probe replay`` started: one
+that went on would be another workload. A message says what was found, what was expected and
+what to do.
 """
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "NotAttachable",
     "ProbeError",
     "RecordingError",
+    "SteeringError",
     "ValidationError",
     "WorkloadError",
 ]
@@ -41,6 +45,10 @@ class RecordingError(ProbeError):
 
 class WorkloadError(ProbeError):
     """A recording holds nothing that can be converted, or two jobs that cannot be distinguished."""
+
+
+class SteeringError(ProbeError):
+    """A workload cannot be replayed at all, or not by a run as it is set."""
 
 
 class ValidationError(ProbeError):
