@@ -186,7 +186,7 @@ def commands_table() -> str:
             name = " ".join((*action.option_strings[:1], word)).strip()
             need = "required" if action.required else ""
             rows.append((f"`{name}`", need, action.help or ""))
-        if command == "run":
+        if command in ("run", "replay"):
             rows.append(("`-- COMMAND...`", "required", "the command and its arguments"))
         parts.append(_table(("argument", "", "meaning"), rows) + "\n")
     return "\n".join(parts).rstrip()

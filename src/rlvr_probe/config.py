@@ -15,13 +15,18 @@ from typing import TypeVar
 from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ConfigError
 
-__all__ = ["ARM", "AUTO", "DISABLED", "OFF", "OWNER", "Config", "access_of", "place_note"]
+__all__ = [
+    "ARM", "AUTO", "DISABLED", "OFF", "OWNER", "REPLAY", "Config", "access_of", "place_note",
+]  # fmt: skip
 
 ARM = "RLVR_PROBE"
 """Set to 1, makes the start-up hook attach in every Python process that inherits it."""
 
 DISABLED = "RLVR_PROBE_DISABLED"
 """Set to 1, nothing is recorded; it wins over every other setting."""
+
+REPLAY = "RLVR_PROBE_REPLAY"
+"""Folder of the plan that ``rlvr-probe replay`` steers a run by; set by that command alone."""
 
 OWNER = "RLVR_PROBE_OWNER"
 """Process key of the recording process that started this one."""

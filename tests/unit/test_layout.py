@@ -18,8 +18,11 @@ from pathlib import Path
 import grimp
 import pytest
 
+from rlvr_probe.steering import Replay
+
 ROOT = Path(__file__).parents[2]
 GROUPS = {"integrations": "rlvr_probe.integrations", "exporters": "rlvr_probe.exporters"}
+HOOKS = ("rlvr_probe_boot.pth", "rlvr_probe_replay.pth")
 CONTRACTS = (
     "rlvr_probe.adapter",
     "rlvr_probe.reading",
@@ -33,6 +36,7 @@ BESIDE = {
     "integrations": ("adapter.py", "README.md", "recipe/run.sh", "tests/test_conformance.py"),
     "exporters": ("exporter.py", "README.md", "tests"),
 }
+STEERING = "rlvr_probe.steering"
 # What `import rlvr_probe` may load besides the standard library; msgspec takes typing_extensions
 # where it is installed. No GPU library is among it.
 CORE_IMPORTS = {"msgspec", "rlvr_probe", "typing_extensions", "wrapt"}
@@ -120,8 +124,47 @@ def test_a_plugin_imports_contracts_only_and_no_other_plugin(kind: str, plugin: 
         (module, target)
         for module, target in imported_by(plugin)
         if not any(within(target, contract) for contract in CONTRACTS)
+        if not (within(target, STEERING) and module in steering_modules(plugin))
     }
     assert wrong == set()
+
+
+def steering_modules(plugin: str) -> set[str]:
+    """``replay.py`` of a plugin, and what only that imports."""
+    graph, replay = import_graph(), f"{plugin}.replay"
+    if replay not in graph.modules:
+        return set()
+    return {replay, *graph.find_upstream_modules(replay)} - {
+        plugin,
+        *graph.find_upstream_modules(plugin),
+    }
+
+
+@pytest.mark.parametrize(
+    "entrance", ["rlvr_probe", "rlvr_probe._boot", "rlvr_probe.probe.attach", "rlvr_probe.cli.run"]
+)
+def test_what_records_cannot_reach_what_steers(entrance: str) -> None:
+    graph = import_graph()
+    # Entry points are no imports: what an integration is entered by is looked at, too.
+    reached = {entrance, *graph.find_upstream_modules(entrance)}
+    for _, plugin in PLUGINS:
+        reached |= {plugin, *graph.find_upstream_modules(plugin)}
+    assert {module for module in reached if within(module, STEERING)} == set()
+    assert {module for module in reached if module.endswith(".replay")} == {
+        "rlvr_probe_polytrace.replay"  # how PolyTrace replays: it writes files
+    }
+
+
+def test_every_replay_has_its_entry_point_and_every_entry_point_its_replay() -> None:
+    points = metadata.distribution("rlvr-probe").entry_points.select(group="rlvr_probe.replays")
+    modules = import_graph().modules
+    expected = {
+        name.removeprefix("rlvr_probe_"): f"{name}.replay"
+        for name in plugin_folders("integrations")
+        if f"{name}.replay" in modules
+    }
+    assert {point.name: point.module for point in points} == expected
+    assert all(isinstance(point.load()(), Replay) for point in points)
 
 
 def test_the_core_imports_no_plugin() -> None:
@@ -172,17 +215,18 @@ def test_the_exported_names_are_these() -> None:
 
 def test_the_start_up_hook_is_installed_beside_the_packages() -> None:
     files = metadata.distribution("rlvr-probe").files or ()
-    installed = [Path(str(file.locate())) for file in files if file.name == "rlvr_probe_boot.pth"]
-    source = ROOT / "boot" / "rlvr_probe_boot.pth"
-    assert [path.read_bytes() for path in installed] == [source.read_bytes()]
+    for hook in HOOKS:
+        installed = [Path(str(file.locate())) for file in files if file.name == hook]
+        source = ROOT / "boot" / hook
+        assert [path.read_bytes() for path in installed] == [source.read_bytes()]
 
 
-@pytest.mark.parametrize("environment", [{}, {"RLVR_PROBE": "1"}])
+@pytest.mark.parametrize("environment", [{}, {"RLVR_PROBE": "1", "RLVR_PROBE_REPLAY": "/gone"}])
 def test_the_start_up_hook_is_silent_where_the_package_is_gone(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    hook = (ROOT / "boot" / "rlvr_probe_boot.pth").read_bytes()
-    (tmp_path / "rlvr_probe_boot.pth").write_bytes(hook)
+    for hook in HOOKS:
+        (tmp_path / hook).write_bytes((ROOT / "boot" / hook).read_bytes())
     script = (
         f"import site, sys; site.addsitedir({str(tmp_path)!r}); print('rlvr_probe' in sys.modules)"
     )
@@ -212,13 +256,14 @@ def test_the_wheel_holds_the_packages_and_the_start_up_hook_and_nothing_else(
     }
     with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
         held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert held == expected | {"rlvr_probe_boot.pth"}
+    assert held == expected | set(HOOKS)
 
 
 def test_the_source_distribution_holds_what_its_wheel_is_built_from(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as sdist:
         held = {name.split("/", 1)[1] for name in sdist.getnames()}
-    wanted = {"pyproject.toml", "boot/rlvr_probe_boot.pth", "src/rlvr_probe/py.typed"}
+    wanted = {"pyproject.toml", "src/rlvr_probe/py.typed"}
+    wanted |= {f"boot/{hook}" for hook in HOOKS}
     assert wanted | {f"{kind}/{name}/__init__.py" for kind, name in PLUGINS} <= held
 
 

@@ -3,13 +3,14 @@
 Each command is a module with ``add_parser(subparsers)`` and ``execute(args) -> int``. What a
 command needs is imported when it is executed, so that ``run`` starts fast.
 
-Exit codes, the same for every command but ``run``, which passes on that of its command:
+Exit codes, the same for every command but ``run``, which passes on that of its command, as
+``replay`` does where that is not 0:
 
 ====  =========================================================================================
 0     done
 1     the thing examined is not sound: ``validate`` found problems, ``doctor`` something that
       will not be recorded, ``stuck`` something that takes too long, or died, ``compare`` what
-      takes longer than ``--fail-above`` allows
+      takes longer than ``--fail-above`` allows, ``replay`` did a part of the workload only
 2     it could not be done: wrong usage, no such recording, nothing to convert, a folder that is
       in the way, a full disk, a collector that does not answer, or does not take everything
 130   interrupted
@@ -50,6 +51,7 @@ INTERRUPTED = 130
 
 COMMANDS = (
     "run",
+    "replay",
     "show",
     "characterize",
     "compare",
@@ -64,10 +66,10 @@ COMMANDS = (
 _EPILOG = """\
 exit codes: 0 done; 1 the thing examined is not sound (validate found problems, doctor
 something that will not be recorded, stuck something that takes too long, or died, compare
-what takes longer than --fail-above allows); 2 it could not be done (wrong usage, no such
-recording, nothing to convert, a folder in the way, a full disk, a collector that does not
-answer or does not take everything); 130 interrupted.
-'run' exits with the code of its command."""
+what takes longer than --fail-above allows, replay did a part only); 2 it could not be done
+(wrong usage, no such recording, nothing to convert, a folder in the way, a full disk, a
+collector that does not answer or does not take everything); 130 interrupted.
+'run' exits with the code of its command, 'replay' where that is not 0."""
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 
-from rlvr_probe.config import DISABLED, Config, place_note
+from rlvr_probe.config import DISABLED, REPLAY, Config, place_note
 from rlvr_probe.exceptions import ConfigError
 from rlvr_probe.launch import foreground
 from rlvr_probe.launch.outcome import losses, nothing_recorded, processes, recorded
@@ -35,6 +36,7 @@ def launch(
     frameworks: str | None = None,
     environ: Mapping[str, str] | None = None,
     first: Callable[[Config], str] | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Run ``command`` recorded and say in one line on stderr where the recording is.
 
@@ -47,6 +49,7 @@ def launch(
         frameworks: Integrations to use, separated by commas.
         environ: Environment of the command before ours is added; default that of this process.
         first: What to say before it, in one line; empty for nothing.
+        more: Variables for the command besides those of a recording.
 
     Returns:
         Exit status of the command, 128 + n after signal n; 127 if the command does not exist,
@@ -55,7 +58,9 @@ def launch(
     Raises:
         ConfigError: An argument or ``RLVR_PROBE_*`` variable cannot be used.
     """
-    environ = os.environ if environ is None else environ
+    # One that steers reaches the commands of `replay` alone, never those of a `run` inside of it.
+    given = os.environ if environ is None else environ
+    environ = {name: value for name, value in given.items() if name != REPLAY}
     config = Config.from_environ(environ, out=out, run_id=run_id, frameworks=frameworks)
     if config.disabled:
         status = _run(command, environ)
@@ -83,7 +88,7 @@ def launch(
         )
     if writable and first is not None and (text := first(config)):
         _say(environ, text)
-    child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run}
+    child = {**environ, **config.to_environ(), "RLVR_PROBE_RUN_ID": run, **more}
     before = processes(folder, child)
     with _listening(child) as told:
         status = _run(command, child)
