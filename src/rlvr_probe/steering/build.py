@@ -66,6 +66,11 @@ def make_plan(
     """
     given = _chosen(_batches(workload), steps)
     for taken in given:
+        if taken.batch.queued:
+            raise SteeringError(
+                f"{taken.place} has samples that were generated beside it for a queue: asynchronous"
+                " runs cannot be replayed"
+            )
         if not taken.batch.whole:
             raise SteeringError(
                 f"{taken.place} has {taken.batch.rows} of {taken.batch.total} samples; choose"

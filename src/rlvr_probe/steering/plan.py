@@ -84,7 +84,7 @@ class PlannedCall:
     """One call of a reward function.
 
     Attributes:
-        function: Position in :attr:`Plan.functions`.
+        function: Position in ``Plan.functions``.
         share: Whose rows it is about: position among the processes that generated the batch.
         seconds: How long it takes, s.
         start_s: Its start, s after the rollout of that process, or before it if negative; None
