@@ -1,0 +1,220 @@
+"""Real runs of TRL, recorded and replayed, compared by the books that both of them kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlvr_probe_trl.replay import TrlReplay
+from rlvr_probe_trl.tests.runs import LAUNCHER, Scenario, run_command
+
+from rlvr_probe.steering import Plan, PlannedBatch, PlannedGroup, PlannedSample
+
+SCRIPT = Path(__file__).with_name("train_replayed.py")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What is recorded, and what replays it.
+
+    Attributes:
+        recorded, replayed: Arguments of ``train.py``.
+        ranks: Of both.
+        workload: Directory format that the recording is converted to first.
+        trl: Release; empty for the installed one.
+        naive: Whether the replay is.
+        delay_s: What the slowest rank sleeps for rewards.
+    """
+
+    recorded: str
+    replayed: str = ""
+    ranks: tuple[int, int] = (1, 1)
+    workload: str = ""
+    trl: str = ""
+    naive: bool = False
+    delay_s: float = 0.0
+
+
+BATCH = "--steps 3 --batch 8 --max-tokens 12 --seed 3"
+SCENARIOS = {
+    "one rank": Replayed(
+        f"{BATCH} --steps-per-generation 2 --accumulation 2 --eval-every 2 --async-reward"
+        " --verifier-s 0.4",
+        delay_s=0.43,
+    ),
+    "two ranks": Replayed(
+        "--steps 3 --batch 4 --group-size 8 --max-tokens 12 --rank-delay 0.8",
+        ranks=(2, 2),
+        delay_s=0.82,
+    ),
+    "more ranks": Replayed(BATCH, BATCH.replace("--batch 8", "--batch 4"), ranks=(1, 2)),
+    "polytrace": Replayed(f"{BATCH} --algorithm rloo", workload="polytrace"),
+    **{f"trl {version}": Replayed(f"{BATCH} --eval-every 2", trl=version)
+        for version in ("0.24.0", "0.26.2", "0.28.0", "1.0.0", "1.8.0")},
+}  # fmt: skip
+
+
+class Books:
+    """What one run wrote down, the rows of all ranks in their order."""
+
+    def __init__(self, folder: Path) -> None:
+        ranks = [
+            [json.loads(line) for line in path.read_text().splitlines()]
+            for path in sorted(folder.glob("batches-*.jsonl"))
+        ]
+        self.batches = [
+            {name: [value for part in parts for value in part[name]]
+                for name in ("prompts", "prompt", "response", "stopped")}
+            for parts in zip(*ranks, strict=True)
+        ]  # fmt: skip
+        self.rewards = [
+            [value for part in parts for row in part["rewards"] for value in row]
+            for parts in zip(*ranks, strict=True)
+        ]
+        self.seconds = [
+            max(part["seconds"] for part in parts) for parts in zip(*ranks, strict=True)
+        ]
+        self.inner_stops = sum(line["inner_stops"] for rank in ranks for line in rank)
+
+    def lengths(self) -> list[Mapping[str, Any]]:
+        """Prompt and response length and end of every sample, by batch."""
+        return [
+            {name: values for name, values in batch.items() if name != "prompts"}
+            for batch in self.batches
+        ]
+
+
+def train(folder: Path, chosen: Replayed, *, replay: bool) -> tuple[Books, str]:
+    """Record it, or replay what was recorded; its books and what was printed."""
+    ranks = chosen.ranks[replay]
+    books = folder / ("replayed" if replay else "recorded")
+    python = [sys.executable]
+    if ranks > 1:
+        python += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    arguments = (chosen.replayed if replay else "") or chosen.recorded
+    source = "workload" if chosen.workload else "runs"
+    words = ["replay", source, "--out", "replays"] if replay else ["run", "--out", "runs"]
+    words += ["--naive"] if replay and chosen.naive else []
+    command = [str(LAUNCHER), *words, "--", *python, str(SCRIPT), "--out", str(books)]
+    scenario = Scenario(trl=chosen.trl)
+    printed = run_command([*command, *arguments.split()], folder, scenario)
+    if chosen.workload and not replay:
+        convert = ["convert", "runs", "--to", chosen.workload, "--out", source]
+        printed += run_command([str(LAUNCHER), *convert], folder, Scenario())
+    return Books(books), printed
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full if own.trl else ()) for name, own in
+        SCENARIOS.items()],
+)  # fmt: skip
+def test_every_sample_of_a_replay_is_what_was_recorded(name: str, tmp_path: Path) -> None:
+    chosen = SCENARIOS[name]
+    recorded, _ = train(tmp_path, chosen, replay=False)
+    replayed, printed = train(tmp_path, chosen, replay=True)
+    assert len(recorded.batches) == 3
+    assert {stopped for batch in recorded.batches for stopped in batch["stopped"]} == {True, False}
+    assert replayed.lengths() == recorded.lengths()
+    assert replayed.inner_stops == 0
+    assert replayed.rewards == recorded.rewards
+    # A group is one prompt, and two groups are two.
+    size = 8 if "--group-size 8" in chosen.recorded else 4
+    for batch in replayed.batches:
+        firsts = batch["prompts"][::size]
+        assert batch["prompts"] == [prompt for prompt in firsts for _ in range(size)]
+        assert len({tuple(prompt) for prompt in firsts}) == len(firsts)
+    if chosen.delay_s:
+        assert all(chosen.delay_s <= took < chosen.delay_s + 0.5 for took in replayed.seconds)
+    assert "replayed all 3 batches" in printed
+    assert "lengths: a logits processor of transformers.generate (rung 5 of 5)" in printed
+    said = f"recorded on {chosen.ranks[0]} ranks, replayed on {chosen.ranks[1]}" in printed
+    assert said == (chosen.ranks[0] != chosen.ranks[1])
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(1200)
+def test_a_run_that_does_not_fit_is_refused_with_the_settings_to_change(tmp_path: Path) -> None:
+    chosen = Replayed(BATCH, "--steps 4 --batch 6 --group-size 3 --max-tokens 13")
+    train(tmp_path, chosen, replay=False)
+    with pytest.raises(AssertionError) as caught:
+        train(tmp_path, chosen, replay=True)
+    printed = str(caught.value)
+    for setting in (
+        "per_device_train_batch_size=8 (found 6, on 1 ranks, with steps_per_generation=1)",
+        "num_generations=4 (found 3)",
+        "max_completion_length=12 (found 13), where samples were cut",
+        "max_steps=3 (found 4)",
+    ):
+        assert setting in printed
+    assert re.search("nothing was replayed: trl was imported", printed)
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(1200)
+def test_a_naive_replay_has_the_mean_length_everywhere(tmp_path: Path) -> None:
+    chosen = Replayed(BATCH, naive=True)
+    recorded, _ = train(tmp_path, chosen, replay=False)
+    replayed, printed = train(tmp_path, chosen, replay=True)
+    lengths = [tokens for batch in recorded.batches for tokens in batch["response"]]
+    mean = round(sum(lengths) / len(lengths))
+    assert [batch["response"] for batch in replayed.batches] == [[mean] * 8] * 3
+    assert "replayed all 3 batches" in printed
+
+
+# ---------------------------------------------------------------- what TRL cannot replay
+
+
+def plan(*batches: list[list[PlannedSample]], **given: Any) -> Plan:
+    """Batches of groups of samples."""
+    made = tuple(
+        PlannedBatch(step, tuple(PlannedGroup(5, tuple(group)) for group in groups), (), 1)
+        for step, groups in enumerate(batches, 1)
+    )
+    return Plan("made", "trl", made, (), len(batches[0][0]), 9, **given)
+
+
+ONE = PlannedSample(4, False)
+
+
+def test_what_trl_cannot_replay_is_refused() -> None:
+    replay = TrlReplay()
+    alone = "groups have 1 samples; TRL needs the same number in each, and 2 of them"
+    assert replay.refusal(plan([[ONE, ONE]], [[ONE, ONE]])) is None
+    uneven = plan([[ONE, ONE], [ONE, ONE, ONE]])
+    assert replay.refusal(uneven) == (
+        "groups have 2, 3 samples; TRL needs the same number in each, and 2 of them"
+    )
+    assert replay.refusal(plan([[ONE]])) == alone
+    assert replay.refusal(plan([[ONE, ONE]], [[ONE, ONE]] * 2)) == (
+        "batches have 1, 2 prompts; choose steps of one size with --steps"
+    )
+
+
+def test_the_settings_are_those_of_the_recorded_run() -> None:
+    batches = [[[ONE, ONE], [ONE, ONE]]] * 3
+    given = {"ranks": 2, "steps_per_generation": 2, "iterations": 2, "accumulation": 4}
+    assert TrlReplay().settings(plan(*batches, **given)) == {
+        "ranks": 2,
+        "max_steps": 3,
+        "per_device_train_batch_size": 1,
+        "steps_per_generation": 2,
+        "num_iterations": 2,
+        "gradient_accumulation_steps": 4,
+        "num_generations": 2,
+        "max_completion_length": 9,
+    }
+
+
+def test_what_is_not_reproduced_is_listed() -> None:
+    early = PlannedSample(4, True)
+    lost = TrlReplay().losses(plan([[early, ONE]]))
+    assert "1 samples that were cut before the cap end with an end token" in lost
