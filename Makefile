@@ -96,7 +96,7 @@ $(LOCKED): requirements/dev.txt $(if $(MOVED)$(DEAD),FORCE)
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements/dev.txt
 	@echo "$(CURDIR)" > $@
 
-$(READY): $(LOCKED) pyproject.toml $(wildcard boot/*.pth)
+$(READY): $(LOCKED) pyproject.toml boot/rlvr_probe_boot.pth
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	$(PIP) check
 	@touch $@

@@ -22,7 +22,6 @@ from rlvr_probe.steering import Replay
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {"integrations": "rlvr_probe.integrations", "exporters": "rlvr_probe.exporters"}
-HOOKS = ("rlvr_probe_boot.pth", "rlvr_probe_replay.pth")
 CONTRACTS = (
     "rlvr_probe.adapter",
     "rlvr_probe.reading",
@@ -150,9 +149,6 @@ def test_what_records_cannot_reach_what_steers(entrance: str) -> None:
     for _, plugin in PLUGINS:
         reached |= {plugin, *graph.find_upstream_modules(plugin)}
     assert {module for module in reached if within(module, STEERING)} == set()
-    assert {module for module in reached if module.endswith(".replay")} == {
-        "rlvr_probe_polytrace.replay"  # how PolyTrace replays: it writes files
-    }
 
 
 def test_every_replay_has_its_entry_point_and_every_entry_point_its_replay() -> None:
@@ -215,18 +211,17 @@ def test_the_exported_names_are_these() -> None:
 
 def test_the_start_up_hook_is_installed_beside_the_packages() -> None:
     files = metadata.distribution("rlvr-probe").files or ()
-    for hook in HOOKS:
-        installed = [Path(str(file.locate())) for file in files if file.name == hook]
-        source = ROOT / "boot" / hook
-        assert [path.read_bytes() for path in installed] == [source.read_bytes()]
+    installed = [Path(str(file.locate())) for file in files if file.name == "rlvr_probe_boot.pth"]
+    source = ROOT / "boot" / "rlvr_probe_boot.pth"
+    assert [path.read_bytes() for path in installed] == [source.read_bytes()]
 
 
-@pytest.mark.parametrize("environment", [{}, {"RLVR_PROBE": "1", "RLVR_PROBE_REPLAY": "/gone"}])
+@pytest.mark.parametrize("environment", [{}, {"RLVR_PROBE": "1"}])
 def test_the_start_up_hook_is_silent_where_the_package_is_gone(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    for hook in HOOKS:
-        (tmp_path / hook).write_bytes((ROOT / "boot" / hook).read_bytes())
+    hook = (ROOT / "boot" / "rlvr_probe_boot.pth").read_bytes()
+    (tmp_path / "rlvr_probe_boot.pth").write_bytes(hook)
     script = (
         f"import site, sys; site.addsitedir({str(tmp_path)!r}); print('rlvr_probe' in sys.modules)"
     )
@@ -256,14 +251,13 @@ def test_the_wheel_holds_the_packages_and_the_start_up_hook_and_nothing_else(
     }
     with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
         held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert held == expected | set(HOOKS)
+    assert held == expected | {"rlvr_probe_boot.pth"}
 
 
 def test_the_source_distribution_holds_what_its_wheel_is_built_from(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as sdist:
         held = {name.split("/", 1)[1] for name in sdist.getnames()}
-    wanted = {"pyproject.toml", "src/rlvr_probe/py.typed"}
-    wanted |= {f"boot/{hook}" for hook in HOOKS}
+    wanted = {"pyproject.toml", "boot/rlvr_probe_boot.pth", "src/rlvr_probe/py.typed"}
     assert wanted | {f"{kind}/{name}/__init__.py" for kind, name in PLUGINS} <= held
 
 

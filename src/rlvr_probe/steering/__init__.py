@@ -2,7 +2,7 @@
 
 An adapter never alters a call; a replay alters what a run is given: prompts, lengths, rewards.
 So it is a contract of its own, ``replay.py`` beside ``adapter.py``, loaded by ``rlvr-probe replay``
-alone, through a start-up hook and a variable of its own; nothing else imports this package.
+alone, by a variable of its own in the start-up hook; nothing else imports this package.
 
 In a run that is steered nothing fails open: one that went on after an error would be another
 workload than the recorded one. Importing this package loads no framework.

@@ -1,4 +1,4 @@
-"""The start-up hook of ``rlvr-probe replay``, run by ``rlvr_probe_replay.pth`` in each Python.
+"""What ``rlvr-probe replay`` starts in each Python of a run, by ``rlvr_probe_boot.pth``.
 
 Only where ``RLVR_PROBE_REPLAY`` is set, which that command does, and ``rlvr-probe run`` removes.
 What goes wrong before a framework is imported cannot stop the training: it is reported to the
