@@ -51,8 +51,9 @@ _CHECKPOINT: Final = 0.5
 _SLOWER: Final = 0.035
 """Logarithm of how much longer the slowest rank takes than the median one."""
 
-_MOVING: Final = {"trl": 0.1, "verl": 0.1, "async": 0.24}
-"""Share of GPU time that weights take to move, by shape; at most 0.084 and 0.19 were seen."""
+_MOVING: Final = {"trl": 0.2, "verl": 0.2, "async": 0.24}
+"""Share of GPU time that weights take to move, by shape; at most 0.084 and 0.19 were seen, and 0.13
+in a sound job of OpenRLHF."""
 
 _STARVED: Final = 0.045
 """Share of wall time that a trainer waits for its queue after its first step; 0.025 were seen."""
