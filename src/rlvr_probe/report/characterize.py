@@ -234,6 +234,7 @@ def _facts(found: Characterization) -> Iterable[str]:
         "reward functions (ended calls)": _slowest(
             found, "rewards.function.time", "function", _waited(found)
         ),
+        "rewards": _signal(found),
         "rewards that are NaN or infinite": _odd(found),
         "tools (ended calls)": _slowest(found, "tools.tool.time", "tool"),
     }  # fmt: skip
@@ -253,6 +254,27 @@ def _odd(found: Characterization) -> str:
         if figure.value
     ]
     return ", ".join(odd[:3])
+
+
+def _signal(found: Characterization) -> str:
+    """What training is rewarded, and how that moves from the first to the last third of it."""
+
+    def moved(name: str, form: Callable[[Any], str], by: Mapping[str, str | int]) -> str:
+        ids = [f"signal.training.{name}{end}" for end in ("", "_first", "_last")]
+        parts = [part for each in ids for part in _figures(found, each) if part.by == by]
+        value, *ends = (form(part.value) for part in parts if part.value is not None)
+        return f"{value} (first third {ends[0]}, last {ends[1]})" if len(ends) == 2 else value
+
+    lines = [
+        f"{clean(figure.by['function'], 24)} mean {moved('mean', _digits, figure.by)},"
+        f" spread {_digits(figure.value)}"
+        for figure in _figures(found, "signal.training.std")[:3]
+        if isinstance(figure.value, (int, float))
+    ]
+    for figure in _figures(found, "signal.training.untrained"):
+        if figure.value is not None:
+            lines.append(f"groups that train nothing {moved('untrained', _share, {})}")
+    return ", ".join(lines)
 
 
 def _waited(found: Characterization) -> dict[str | int, str]:
@@ -296,6 +318,10 @@ def _slowest(
 
 def _share(value: float) -> str:
     return f"{value:.1%}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.3g}"
 
 
 def _times(value: float) -> str:

@@ -19,6 +19,7 @@ from rlvr_probe.analysis.metrics import (
     occupancy,
     rewards,
     section,
+    signal,
     tools,
 )
 from rlvr_probe.analysis.results import Chapter, ChapterMaker
@@ -32,6 +33,7 @@ CHAPTERS: Final[dict[str, ChapterMaker]] = {
     "occupancy": occupancy.occupancy,
     "imbalance": imbalance.imbalance,
     "rewards": rewards.rewards,
+    "signal": signal.signal,
     "tools": tools.tools,
     "movement": movement.movement,
     "devices": devices.devices,
@@ -44,6 +46,7 @@ DERIVED: Final = {
     **occupancy.TABLES,
     **imbalance.TABLES,
     **rewards.TABLES,
+    **signal.TABLES,
     **tools.TABLES,
     **devices.TABLES,
 }

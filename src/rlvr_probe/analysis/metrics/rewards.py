@@ -6,7 +6,13 @@ import math
 from typing import Final
 
 from rlvr_probe.analysis.metrics.families import Calls, distribution
-from rlvr_probe.analysis.metrics.section import MOST_ROWS, Section, evidence_of, is_workload
+from rlvr_probe.analysis.metrics.section import (
+    ALIKE,
+    MOST_ROWS,
+    Section,
+    evidence_of,
+    is_workload,
+)
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
@@ -19,8 +25,6 @@ TABLES: Final = _CALLS.tables
 
 _NOTHING: Final = 1e-6
 """A share that times in whole nanoseconds can be off by."""
-
-_ALIKE: Final = "a workload does not distinguish a reward that is NaN or infinite from none"
 
 
 def rewards(tables: Tables) -> Chapter:
@@ -58,7 +62,7 @@ def _values(section: Section) -> None:
         alike = is_workload(section.tables) and row["missing"] > 0
         for name in ("finite", "not_finite", "missing"):
             if alike and name != "finite":
-                section.add(f"value.{name}", None, answer, why=_ALIKE, by=by)
+                section.add(f"value.{name}", None, answer, why=ALIKE, by=by)
                 continue
             ids = row[f"{name}_of"]
             evidence = {"trajectory": Evidence.of(ids, row[name])} if ids else None

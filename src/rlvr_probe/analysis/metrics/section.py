@@ -17,12 +17,15 @@ from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording import notes
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["MOST_ROWS", "VIEWS", "Section", "evidence_of", "is_workload", "prepare"]
+__all__ = ["ALIKE", "MOST_ROWS", "VIEWS", "Section", "evidence_of", "is_workload", "prepare"]
 
 _SQL: Final = statements(__name__)
 
 MOST_ROWS: Final = 2_000
 """Rows that a series shows; of more, every k-th."""
+
+ALIKE: Final = "a workload does not distinguish a reward that is NaN or infinite from none"
+"""Why it is unknown how many rewards are either of them."""
 
 VIEWS: Final = _SQL.derived("sample_batch", "sample")
 """By name: what a row is, and the query."""
