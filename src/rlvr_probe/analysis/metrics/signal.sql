@@ -18,34 +18,30 @@ LEFT JOIN (
 -- name: group_reward
 -- what one function gave the trajectories of one group of a whole batch, of training or evaluation
 SELECT mode, step, third, batch_id, grp, function, fn, min(trajectory_id) AS trajectory_id,
-  count(*) AS trajectories, count(*) FILTER (isfinite(value)) AS finite,
-  count(*) FILTER (NOT isfinite(value)) AS odd, count(*) FILTER (value IS NULL) AS missing,
-  avg(value) FILTER (isfinite(value)) AS mean,
-  coalesce(var_pop(value) FILTER (isfinite(value)), 0) AS variance,
-  arg_max(trajectory_id, (value, trajectory_id)) FILTER (isfinite(value)) AS best_id,
-  min(trajectory_id) FILTER (NOT isfinite(value)) AS odd_id,
-  min(trajectory_id) FILTER (value IS NULL) AS missing_id,
-  min(value) FILTER (isfinite(value)) AS least, max(value) FILTER (isfinite(value)) AS most,
-  trajectories > 1 AND odd = 0 AS judged,
-  judged AND (finite = 0 OR (missing = 0 AND least = most)) AS alike
-FROM reward JOIN (SELECT trajectory_id, batch_id, grp FROM trajectory) USING (trajectory_id)
+  count(*) AS trajectories, count(number) AS finite, count(value) - finite AS odd,
+  trajectories - count(value) AS missing, sum(number) AS total, sum(number * number) AS squares,
+  min(number) AS least, max(number) AS most, trajectories > 1 AND odd = 0 AS judged,
+  judged AND (finite = 0 OR (missing = 0 AND least = most)) AS alike,
+  arg_max(trajectory_id, (number, trajectory_id)) FILTER (number IS NOT NULL) AS best_id,
+  min(trajectory_id) FILTER (number IS NULL AND value IS NOT NULL) AS odd_id,
+  min(trajectory_id) FILTER (value IS NULL) AS missing_id
+FROM (SELECT *, CASE WHEN isfinite(value) THEN value END AS number FROM reward)
+JOIN (SELECT trajectory_id, batch_id, grp FROM trajectory) USING (trajectory_id)
 JOIN ({batches}) USING (batch_id)
 GROUP BY mode, step, third, batch_id, grp, function, fn
 
 -- name: moments
 -- Of equal values the spread is 0, however their sums are rounded.
 SELECT {by}, sum(trajectories)::BIGINT AS trajectories,
-  sum(finite * mean) / nullif(sum(finite), 0) AS mean,
-  CASE WHEN min(least) = max(most) THEN 0
-    ELSE sqrt(greatest(0, sum(finite * (variance + mean * mean)) / nullif(sum(finite), 0)
-      - (sum(finite * mean) / nullif(sum(finite), 0)) ** 2)) END AS std,
+  sum(total) / nullif(sum(finite), 0) AS mean, CASE WHEN min(least) = max(most) THEN 0
+    ELSE sqrt(greatest(0, sum(squares) / nullif(sum(finite), 0) - mean ** 2)) END AS std,
   count(*) FILTER (judged AND finite > 0) AS groups,
   count(*) FILTER (alike AND finite > 0) AS alike,
+  sum(odd) / sum(trajectories) AS not_finite, sum(missing) / sum(trajectories) AS missing,
   min(trajectory_id, 20) FILTER (alike AND finite > 0) AS alike_of,
   arg_max(best_id, (most, best_id), 5) FILTER (most IS NOT NULL) AS best_of,
   min(odd_id, 20) FILTER (odd > 0) AS not_finite_of,
-  min(missing_id, 20) FILTER (missing > 0) AS missing_of,
-  sum(odd) / sum(trajectories) AS not_finite, sum(missing) / sum(trajectories) AS missing
+  min(missing_id, 20) FILTER (missing_id IS NOT NULL) AS missing_of
 FROM group_reward WHERE mode = $mode
 
 -- name: whole

@@ -44,6 +44,15 @@ SHARES: Final = frozenset(
         "rewards.function.share", "rewards.function.queue_share", "rewards.wait_share",
         "rewards.function.before_share", "rewards.function.after_share",
         "rewards.trajectory_share",
+        *(
+            f"signal.{mode}{share}"
+            for mode in ("training", "evaluation")
+            for share in (
+                ".same", ".same_first", ".same_last", ".not_finite", ".missing", ".untrained",
+                ".untrained_first", ".untrained_last", ".by_step:same_groups",
+                ".by_step:not_finite", ".by_step:missing",
+            )
+        ),
         "tools.tool.share", "tools.trajectory_share",
     }
 )  # fmt: skip
