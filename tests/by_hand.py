@@ -70,6 +70,7 @@ def _rows(number: int, step: int | None, batch: Batch, first: int) -> _Rows:
                     "start_ns": trajectory.start_ns,
                     "end_ns": trajectory.end_ns,
                     "own_times": own,
+                    "source": trajectory.source,
                     "policy_version_min": trajectory.policy_versions
                     and trajectory.policy_versions[0],
                     "policy_version_max": trajectory.policy_versions

@@ -89,7 +89,7 @@ def manifest_text(
         notes=plan.notes,
         redaction={
             "names": "kept" if keep_names else "aliased",
-            "aliased": [] if keep_names else ["reward functions", "tools"],
+            "aliased": [] if keep_names else ["reward functions", "tools", "data sources"],
             "left_out": [] if keep_names else ["model_type"],
             "absent": [
                 "text", "token ids", "hosts", "users", "paths", "absolute times", "GPU UUIDs",

@@ -38,6 +38,7 @@ class Plan:
         placement: Data-parallel ranks.
         labels: Name of each reward function as written, by its position in the trainer.
         tools: Name of each tool as written.
+        sources: Name of each source of the data as written.
         reward_s: Per batch, reward time of each data-parallel rank, s; None unless known for all.
         lag_s: Per batch, seconds from the end of its rollout until its slowest rank was rewarded
             too; None where that is not known.
@@ -58,6 +59,7 @@ class Plan:
     placement: Placement
     labels: Mapping[int, str]
     tools: Mapping[str | None, str]
+    sources: Mapping[str | None, str]
     reward_s: tuple[Mapping[int, float], ...] | None
     lag_s: tuple[float | None, ...]
     cut: frozenset[int]
@@ -125,6 +127,10 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
         tools={
             tool: tool if keep_names else f"tool_{number}"
             for number, tool in enumerate(surveyed.tools)
+        },
+        sources={
+            source: source if keep_names else f"s{number}"
+            for number, source in enumerate(_sources(planned), 1)
         },
         reward_s=reward_s,
         lag_s=tuple(
@@ -231,6 +237,13 @@ def _why_dropped(dropped: tuple[LeftOut, ...]) -> str:
     reasons = sorted({entry.reason for entry in dropped})
     words = ", ".join(f"{REASONS[reason]} ({reason})" for reason in reasons)
     return f"{len(dropped)} batches are omitted with the steps they belong to: {words}"
+
+
+def _sources(batches: tuple[PlannedBatch, ...]) -> list[str]:
+    """Where the data of these batches is from, in the order of its first prompt."""
+    shards = (shard for planned in batches for shard in planned.batch.batch.shards)
+    names = dict.fromkeys(source for shard in shards for source in shard.sources or ())
+    return [name for name in names if name]
 
 
 def _labels(

@@ -183,6 +183,7 @@ def _packed_shard(
         engines=engines,
         groups=groups,
         policy_versions=_versions(bounds),
+        sources=_sources([record.extension for record in records for _ in record.output]),
     )
 
 
@@ -262,7 +263,14 @@ def _multiturn_shard(
             [(extension.policy_version_min, extension.policy_version_max)
             for extension in extensions]
         ),
+        sources=_sources(extensions),
     )  # fmt: skip
+
+
+def _sources(rows: Sequence[Extension | TrajectoryExtension]) -> list[str | None] | None:
+    """Where the prompt of each row is from; None if that is known of none."""
+    sources = [extension.source for extension in rows]
+    return sources if any(sources) else None
 
 
 def _runs(record: TrajectoryRecord) -> list[int] | None:

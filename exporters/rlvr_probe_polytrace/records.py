@@ -75,6 +75,7 @@ class Extension(Struct, kw_only=True, omit_defaults=True):
     rewards: dict[str, Numbers] | None = None
     verify_s: Numbers | dict[str, Numbers] | None = None
     not_finite: dict[str, int] | None = None
+    source: str | None = None
 
 
 class TrajectoryExtension(Struct, kw_only=True, omit_defaults=True):
@@ -100,6 +101,7 @@ class TrajectoryExtension(Struct, kw_only=True, omit_defaults=True):
     rewards: dict[str, float | None] | None = None
     verify_s: float | dict[str, float | None] | None = None
     not_finite: dict[str, int] | None = None
+    source: str | None = None
     batch_data_id: Count | None = None
     rollout_offset: Count | None = None
     dp_rank: Count | None = None

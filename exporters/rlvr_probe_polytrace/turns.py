@@ -192,6 +192,7 @@ def multiturn_records(
     placement: Placement,
     labels: Mapping[int, str],
     tools: Mapping[str | None, str],
+    sources: Mapping[str | None, str],
     caps: ReplayCaps,
     shares: dict[int, Share],
     unknown: NotKnown,
@@ -203,11 +204,12 @@ def multiturn_records(
         placement: Where its groups go.
         labels: Name of each reward function by position.
         tools: Name of each tool as written.
+        sources: Name of each source of the data as written.
         caps: No length is longer.
         shares: Filled while the records are taken: by data-parallel rank.
         unknown: Filled while the records are taken.
     """
-    extender = Extender(planned.batch, placement.tp, labels)
+    extender = Extender(planned.batch, placement.tp, labels, sources)
     for number, group in enumerate(planned.groups()):
         dp_rank = placement.dp_rank(extender.engine(group.trajectories[0]))
         share = shares.setdefault(dp_rank, Share())

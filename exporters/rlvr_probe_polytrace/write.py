@@ -93,7 +93,14 @@ def _step_records(
         yield step_file(PACKED, number), _packed_records(planned, plan, shares)
     else:
         records = multiturn_records(
-            planned, plan.placement, plan.labels, plan.tools, plan.caps, shares, unknown
+            planned,
+            plan.placement,
+            plan.labels,
+            plan.tools,
+            plan.sources,
+            plan.caps,
+            shares,
+            unknown,
         )
         yield step_file(MULTITURN, number), records
     if plan.reward_s is not None:
@@ -117,7 +124,7 @@ def _packed_records(
         shares: Filled while the records are taken: by data-parallel rank.
     """
     placement = plan.placement
-    extender = Extender(planned.batch, placement.tp, plan.labels)
+    extender = Extender(planned.batch, placement.tp, plan.labels, plan.sources)
     for group in planned.groups():
         head = group.trajectories[0]
         responses = [sample.response_tokens for sample in group.trajectories]

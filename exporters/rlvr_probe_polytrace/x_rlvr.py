@@ -25,11 +25,18 @@ def seconds(ns: int) -> float:
 class Extender:
     """Makes the ``x_rlvr`` objects of one batch."""
 
-    def __init__(self, batch: WorkloadBatch, tp: int, labels: Mapping[int, str]) -> None:
-        """Take the names of the reward functions by position in ``labels``."""
+    def __init__(
+        self,
+        batch: WorkloadBatch,
+        tp: int,
+        labels: Mapping[int, str],
+        sources: Mapping[str | None, str],
+    ) -> None:
+        """Take names as written: ``labels`` are those of reward functions by position."""
         self._batch = batch
         self._tp = tp
         self._labels = labels
+        self._sources = sources
         self._engines = engines_of_processes(batch, tp)
         self._ranks = {
             shard.process: batch.ranks.get(shard.process, shard.rank)
@@ -111,6 +118,7 @@ class Extender:
             "kept": None if inner.kept is None else group.index in inner.kept,
             "used": None if inner.used is None else group.index in inner.used,
             "not_finite": self._not_finite(samples) or None,
+            "source": self._sources.get(samples[0].source),
         }
         if len(self._labels) == 1:
             for index, column in rewards.items():

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.adapter.batch_events import Batch, Groups, emit_rewards, stand_in
+from rlvr_probe.adapter.batch_events import Batch, Groups, emit_rewards, sources, stand_in
 from rlvr_probe.adapter.controller import named
 from rlvr_probe.adapter.ray_actors import actor_id
 from rlvr_probe.adapter.spans import end_span
@@ -183,6 +183,7 @@ def _columns(
         "engines": [engines.get(sample.actor) if sample.actor else None for sample in measured],
         "loss_runs": runs if any(length.runs for length in lengths) else None,
         "truncated": None if None in cuts else cuts,
+        "sources": sources(lambda _: [sample.source for sample in measured]),
     }
 
 

@@ -8,11 +8,13 @@ answers: nothing else there knows it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.batch_events import sources
 from rlvr_probe.reading import argument, attribute
 from rlvr_probe_openrlhf.reading import Lengths, lengths_of, local, reward_of, width
 
@@ -31,6 +33,7 @@ class Sample:
         truncated: 1 if a cap stopped it, 0 if not; None if OpenRLHF does not say.
         reward: Its reward; None if it has none yet, or it cannot be read.
         rewarded: Whether it has one.
+        source: Where its prompt is from; None if that is not asked for.
     """
 
     task: str | None
@@ -40,6 +43,7 @@ class Sample:
     truncated: int | None
     reward: float | None
     rewarded: bool
+    source: str | None = None
 
     @property
     def key(self) -> str | None:
@@ -101,6 +105,19 @@ class Samples:
 SAMPLES = Samples()
 
 
+def _source_of(call: Call, prompt: Any, name: str) -> Iterator[Any]:
+    """Where a prompt is from: datasets keep that; who generates gets the prompts alone."""
+    state = call.probe.state(call.args[0])
+    if "sources" not in state:
+        state["sources"] = {}
+        for loader in ("eval_dataloader", "prompts_dataloader"):
+            data = attribute(call.args[0], loader, "dataset")
+            state["sources"] |= zip(
+                attribute(data, "prompts") or (), attribute(data, f"{name}s") or (), strict=False
+            )
+    yield state["sources"].get(prompt)
+
+
 def _answered(call: Call) -> None:
     """After OpenRLHF made an ``Experience`` of a sample."""
     response = argument(call, 1, "response")
@@ -122,6 +139,7 @@ def _answered(call: Call) -> None:
         cut,
         reward_of(response.get("reward")),
         response.get("reward") is not None,
+        (sources(partial(_source_of, call, response.get("prompt"))) or [None])[0],
     )
     SAMPLES.add(call.result, sample)
     if lengths is None:

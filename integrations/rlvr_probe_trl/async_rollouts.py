@@ -14,11 +14,11 @@ from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.adapter import conversation as kit
-from rlvr_probe.adapter.batch_events import emit_trajectories
+from rlvr_probe.adapter.batch_events import emit_trajectories, sources
 from rlvr_probe.adapter.spans import end_tool, start_tool
 from rlvr_probe.adapter.user_functions import Swapped, put_all_back
 from rlvr_probe.model.names import REWARD, TRAJECTORY, TURN
-from rlvr_probe.reading import argument, attribute, error_of, mask_runs, number, size
+from rlvr_probe.reading import argument, attribute, error_of, mask_runs, number, option, size
 from rlvr_probe_trl.reading import truncated
 from rlvr_probe_trl.rewards import swap
 
@@ -254,6 +254,7 @@ def _record(probe: Probe, loop: Any, group: Any, span: int) -> None:
     stops = frozenset(token for token in (*(eos or ()), pad) if isinstance(token, int))
     runs = [conversation.runs for conversation in conversations]
     spans = [conversation.span if conversation.whole else None for conversation in conversations]
+    given = sources(lambda name: option(attribute(group, "reward_kwargs"), name))
     values = {
         "mode": "train",
         "batch": span,
@@ -267,6 +268,7 @@ def _record(probe: Probe, loop: Any, group: Any, span: int) -> None:
         "prompt_tokens": [conversation.prompt_tokens for conversation in conversations],
         "response_tokens": [conversation.response_tokens for conversation in conversations],
         "truncated": truncated(rows, stops),
+        "sources": given if size(given) == len(rows) else None,
         "loss_runs": None if None in runs else runs,
     }
     emit_trajectories(probe, span, values)

@@ -51,9 +51,12 @@ def record_lengths(
     group_size = number(trainer, "num_generations")
     if where[2] == "eval":  # TRL < 0.26 has the same number for both
         group_size = number(trainer, "num_generations_eval") or group_size
+    batch = training.batch
+    sources = None if batch is None or batch.samples != rows else batch.sources
     values = {
         **named(where),
-        "batch": None if training.batch is None else training.batch.span,
+        "batch": None if batch is None else batch.span,
+        "sources": sources,
         "ordinal": training.ordinal(where) if ordinal is None else ordinal,
         "policy_version": number(trainer, "state", "global_step"),
         "offset": None if rank is None else rank * rows,

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint
+from rlvr_probe.adapter.batch_events import sources
 from rlvr_probe.adapter.controller import WHERE, named
 from rlvr_probe.adapter.spans import end_span, start_stage
 from rlvr_probe.model import names
-from rlvr_probe.reading import argument, attribute, error_of, size
+from rlvr_probe.reading import argument, attribute, error_of, option, size
 from rlvr_probe_trl.rollouts import end_rollout
 from rlvr_probe_trl.trainer import (
     BATCH,
@@ -76,8 +77,9 @@ def _read_sync(call: Call) -> tuple[Any, ...]:
 def experience_begin(call: Call) -> None:
     """Before ``_generate_and_score_completions``."""
     training, trainer = training_of(call), call.args[0]
-    rows = size(argument(call, 1, "inputs"))
-    batch = Batch(trainer, call.span, training.where(trainer), rows)
+    rows = argument(call, 1, "inputs")
+    batch = Batch(trainer, call.span, training.where(trainer), size(rows))
+    batch.sources = sources(lambda name: [option(row, name) for row in rows])
     call.state = BATCH.get()
     training.batch = batch
     BATCH.set(batch)

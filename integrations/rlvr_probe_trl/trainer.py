@@ -46,6 +46,7 @@ class Batch:
         prompt_tokens: Their lengths, which nothing returns there; None if they were unreadable.
         decoded: Length of each completion and whether it ended by itself: TRL below 0.19.
         recorded: Whether its lengths were recorded.
+        sources: Where the prompt of each row is from; None if that is not asked for.
         reward: Its reward span.
         reward_open: Whether that is to be ended by hand: TRL below 0.24.
         scoring: Its reward functions while they run.
@@ -68,6 +69,7 @@ class Batch:
     prompt_tokens: list[int] | None = None
     decoded: list[tuple[int, int]] = field(default_factory=list)
     recorded: bool = False
+    sources: list[str | None] | None = None
     reward: int = 0
     reward_open: bool = False
     scoring: Scoring | None = None

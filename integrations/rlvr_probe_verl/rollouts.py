@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
-from rlvr_probe.adapter.batch_events import emit_rewards, emit_trajectories
+from rlvr_probe.adapter.batch_events import emit_rewards, emit_trajectories, sources
 from rlvr_probe.adapter.controller import Where, named
 from rlvr_probe.model.names import ROLLOUT
 from rlvr_probe.reading import argument, attribute, digest, error_of, number, option, size
@@ -32,6 +32,7 @@ class Pending:
         rows: Rows that were sent.
         kept: Which of them are trajectories: not what fills up a batch, nor a baseline.
         uids: What stands for the uid of each row that was sent; None if they have none yet.
+        sources: Where the prompt of each of them is from; None if that is not there.
     """
 
     span: int
@@ -40,6 +41,7 @@ class Pending:
     rows: int
     kept: list[int]
     uids: list[str] | None
+    sources: list[str | None] | None
 
 
 def generation_begin(probe: Probe, prompts: Any) -> Pending | None:
@@ -60,7 +62,8 @@ def generation_begin(probe: Probe, prompts: Any) -> Pending | None:
     known = {uid: digest(uid) for uid in set(uids or ())}
     names = None if uids is None else [known[uid] for uid in uids]
     rows = _trajectories(controller, prompts)
-    return Pending(span, own, where, len(prompts), rows, names)
+    given = sources(lambda name: column(prompts, name))
+    return Pending(span, own, where, len(prompts), rows, names, given)
 
 
 def _trajectories(controller: Controller, prompts: Any) -> list[int]:
@@ -141,6 +144,7 @@ def _record(
         "keys": chosen(keys),
         "loss_runs": chosen(loss_runs(output, tokens[1])),
         "truncated": chosen(truncated(output, tokens[1], eos)),
+        "sources": pending.sources and [pending.sources[row // each] for row in rows],
     }
     emit_trajectories(probe, pending.span, values)
     generation = Generation(pending.span, pending.where[2], groups, prompts, responses, uids)

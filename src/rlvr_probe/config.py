@@ -78,6 +78,9 @@ class Config:
             ``RLVR_PROBE_LIVE``.
         group_readable: Whether the group of the user may read a run, too: its folder is 0750 and
             its files are 0640, and not 0700 and 0600. ``RLVR_PROBE_GROUP_READABLE``.
+        source: Column of the data that says where a prompt is from, for example ``data_source``;
+            None means that this is not recorded. ``RLVR_PROBE_SOURCE``. What it has, 64 characters
+            at most, is kept of each trajectory.
         disabled: Record nothing. ``RLVR_PROBE_DISABLED``.
     """
 
@@ -95,6 +98,7 @@ class Config:
     spool: str = AUTO
     live: bool = True
     group_readable: bool = False
+    source: str | None = None
     disabled: bool = False
 
     @classmethod
@@ -224,6 +228,8 @@ def _convert(name: str, value: object, source: str) -> object:
             return _run_id(str(value))
         if name == "frameworks":
             return _frameworks(value)
+        if name == "source":
+            return _inheritable(str(value))
         if name == "flush_s":
             return _within(float, value, 0.001, 60.0)
         if name == "queue_rows":

@@ -94,7 +94,7 @@ def test_a_trajectory_of_many_turns_is_looked_at_as_often_as_one_of_few(turns: i
     planned = Planned(batch, range(1))
     Counted.looks = 0
     placement, caps = Placement(1, 1, {}, None), ReplayCaps(10_000, 10_000)
-    [record] = multiturn_records(planned, placement, {0: "r"}, {"a": "a"}, caps, {}, NotKnown())
+    [record] = multiturn_records(planned, placement, {0: "r"}, {"a": "a"}, {}, caps, {}, NotKnown())
     assert len(record.turns) == turns
     assert 0 < Counted.looks < 12
 
@@ -206,7 +206,7 @@ def test_names_of_tools_are_aliased_unless_kept(tmp_path: Path) -> None:
     assert {call["tool_name"] for one in records(shared, 0) for call in one["tool_calls"]} == {
         "tool_0", "tool_1",
     }  # fmt: skip
-    assert manifest(shared)["redaction"]["aliased"] == ["reward functions", "tools"]
+    assert manifest(shared)["redaction"]["aliased"] == ["reward functions", "tools", "data sources"]
     assert (
         b"canary_search"
         in (

@@ -34,6 +34,7 @@ CANARY = {
     "completion": "Canary-completion-3Vx",
     "exception": "Canary-exception-6Hj",
     "model": "Canary-model-2Bn",
+    "source": "Canary-source-7Gt",
 }
 """What may appear nowhere in a recording; planted by ``--canaries``."""
 
@@ -230,10 +231,12 @@ def sums(chosen: argparse.Namespace, count: int, split: str) -> Any:
     rows = []
     for _ in range(count):
         a, b = draw.randint(0, 999), draw.randint(0, 99)
-        prompt, note = f"{a}+{b}=?\n", "-"
+        prompt, note, origin = f"{a}+{b}=?\n", "-", ("sums/low", "sums/high", None)[a % 3]
         if chosen.canaries:
             prompt, note = f"{CANARY['prompt']} {prompt}", CANARY["column"]
-        rows.append({"prompt": prompt, "answer": str(a + b), "split": split, "note": note})
+            origin = CANARY["source"]
+        row = {"prompt": prompt, "answer": str(a + b), "split": split, "note": note}
+        rows.append(row | {"origin": origin})
     return Dataset.from_list(rows)
 
 
@@ -247,6 +250,7 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
         completions: list[str],
         split: list[str],
         answer: list[str],
+        origin: list[str | None],
         completion_ids: list[list[int]] | None = None,
         **_: Any,
     ) -> list[float]:
@@ -273,6 +277,7 @@ def reward_functions(chosen: argparse.Namespace, books: Books, rank: int) -> lis
             output=[len(ids) for ids in completion_ids],
             stopped=[ids[-1] in stops for ids in completion_ids],
             rewards=rewards,
+            origin=origin,
         )
         books.sampled.append([list(ids) for ids in completion_ids])
         if chosen.canaries and training and step == chosen.steps:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_probe import guard
 from rlvr_probe.adapter.contract import Probe
 from rlvr_probe.model.names import REWARDS, ROLLOUT, TRAJECTORIES
-from rlvr_probe.reading import rewards
+from rlvr_probe.reading import rewards, word
 
-__all__ = ["Batch", "Groups", "emit_rewards", "emit_trajectories", "known", "stand_in"]
+__all__ = ["Batch", "Groups", "emit_rewards", "emit_trajectories", "known", "sources", "stand_in"]
 
 
 def known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,6 +54,19 @@ def emit_rewards(
     """
     given = {"batch": batch, "function": function, "index": index, **rewards(values)}
     probe.emit(REWARDS, given, parent=batch if parent is None else parent)
+
+
+@guard.fail_open("sources", None)
+def sources(read: Callable[[str], Iterable[object] | None]) -> list[str | None] | None:
+    """The attribute ``sources`` of trajectories: names, cut to 64 characters; None without any.
+
+    Args:
+        read: What rows have in a column; asked only where the user named it.
+    """
+    column = os.environ.get("RLVR_PROBE_SOURCE")
+    names = [word(value) for value in (read(column) if column else None) or ()]
+    cut = [name and name[:64].encode("utf-8", "replace").decode("utf-8") for name in names]
+    return cut if any(cut) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class Trajectory:
     policy_versions: tuple[int, int] | None = None
     """Trainer steps that the oldest and the newest weights had done which it saw, where they may
     change while it goes on."""
+    source: str | None = None
+    """Where its prompt is from, in the column that the user named."""
 
     @property
     def loss_tokens(self) -> int | None:
@@ -135,6 +137,8 @@ class BatchShard:
     """What names the prompt of each group of the shard, in every process."""
     policy_versions: Sequence[tuple[int, int] | None] | None = None
     """Trainer steps that the oldest and the newest weights had done which each row saw."""
+    sources: Sequence[str | None] | None = None
+    """Where the prompt of each row is from; None where no column was named."""
 
     @property
     def loss_tokens(self) -> int | None:
@@ -274,4 +278,5 @@ class Batch:
             loss_runs=None if shard.loss_runs is None else tuple(shard.loss_runs[local]),
             engine=None if shard.engines is None else shard.engines[local],
             policy_versions=None if shard.policy_versions is None else shard.policy_versions[local],
+            source=None if shard.sources is None else shard.sources[local],
         )

@@ -281,6 +281,7 @@ TRAJECTORIES = Name(
             groups="list: group of each, from 0; absent: row // group_size",
             prompts="list: what names the prompt of each group in every process",
             engines="list: rollout engine of each, from 0",
+            sources="list: where the prompt of each is from, in the column that the user named",
             offset="row of the first entry in the batch over all ranks",
             total="rows of the batch over all ranks, or until here if it grows",
             grows="0/1: more rows of it may follow, as long as a trainer throws groups away",

@@ -174,6 +174,7 @@ def attach(
     out: str | os.PathLike[str] | None = None,
     run_id: str | None = None,
     frameworks: Sequence[str] | None = None,
+    source: str | None = None,
     config: Config | None = None,
 ) -> Attachment:
     """Record this process and its children. One line, before or after the framework is imported.
@@ -185,6 +186,7 @@ def attach(
         run_id: Name of the run, the same on every rank; derived from the launcher if not given.
         frameworks: Names of integrations; default every installed one. A name that cannot be hooked
             here raises instead of being skipped.
+        source: Column of the data that says where a prompt is from; not recorded without it.
         config: All settings at once, instead of the arguments above and the environment.
 
     Returns:
@@ -197,7 +199,7 @@ def attach(
         ConfigError: An argument or ``RLVR_PROBE_*`` variable cannot be used.
     """
     if config is None:
-        config = Config.from_environ(out=out, run_id=run_id, frameworks=frameworks)
+        config = Config.from_environ(out=out, run_id=run_id, frameworks=frameworks, source=source)
     elif not isinstance(config, Config):
         raise ConfigError(f"argument config is of {type(config)}, expected a Config")
     else:

@@ -164,6 +164,7 @@ def _parts(attempt: int, member: Member, clock: RunClock, skipped: Counter[str])
             engines=row.engines,
             groups=row.groups,
             prompts=row.prompts,
+            sources=row.sources,
         )
         start_ns = around.get(row.batch) if row.batch else None
         parts.append(Part(attempt, row, shard, recorded, start_ns))

@@ -5,6 +5,7 @@ Whatever breaks one of them raises one of :data:`~rlvr_probe.recording.decode.UN
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,6 +156,7 @@ class TrajectoryRow(Struct):
     groups: Sequence[Count] | None = None
     prompts: Sequence[str] | None = None
     engines: Sequence[Number | None] | None = None
+    sources: Sequence[str | None] | None = None
     grows: Any = 0
     k: int | None = None
 
@@ -232,7 +234,7 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
     _check(row.prompts is None or len(row.prompts) == number, "prompts")
     every = (
         row.prompt_tokens, row.truncated, row.loss_runs, row.spans, row.keys, row.groups,
-        row.engines,
+        row.engines, row.sources,
     )  # fmt: skip
     _check(all(column is None or len(column) == size for column in every), "columns")
     row.prompt_tokens = array("I", row.prompt_tokens)
@@ -241,6 +243,8 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
     row.truncated = None if row.truncated is None else bytes(row.truncated)
     row.groups = None if row.groups is None else array("I", row.groups)
     row.engines = None if row.engines is None else SparseColumn(row.engines)
+    # A million rows have few sources.
+    row.sources = row.sources and [name and sys.intern(name) for name in row.sources]
     row.grows = row.grows == 1
     if row.loss_runs is not None:
         runs = [

@@ -217,6 +217,7 @@ def _add_parts(bulk: Bulk, store: FineStore, parts: Sequence[Part], clock: RunCl
             "grp": None if row.groups is None else list(row.groups),
             "loss": None if row.loss_runs is None else [sum(runs[::2]) for runs in row.loss_runs],
             "span": None if row.spans is None else list(row.spans),
+            "source": row.sources,
         }
         bulk.add_columns("q_batch_row", values, n=number)
 

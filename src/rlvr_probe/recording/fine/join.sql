@@ -5,7 +5,7 @@
 
 -- name: rows
 CREATE TABLE q_row AS
-SELECT r.n, r.local, prompt_tokens, response_tokens, cut, engine, grp, loss, span,
+SELECT r.n, r.local, prompt_tokens, response_tokens, cut, engine, grp, loss, span, source,
     CASE WHEN key IS NOT NULL THEN hash(key) END AS high,
     CASE WHEN key IS NOT NULL THEN hash('#' || key) END AS low
 FROM q_batch_row r JOIN q_part USING (n) LEFT JOIN q_key k ON k.k = q_part.k AND k.local = r.local
@@ -113,7 +113,7 @@ SELECT i.first + local, batch_id, step_id, mode, process, base + local,
     CASE WHEN NOT (keyed OR spans) THEN i.start_ns WHEN ok THEN j.start_ns END,
     CASE WHEN NOT (keyed OR spans) THEN i.end_ns WHEN ok THEN j.end_ns END,
     CASE WHEN NOT (keyed OR spans) THEN CASE WHEN i.start_ns IS NOT NULL THEN false END
-        WHEN ok AND j.start_ns IS NOT NULL THEN true END
+        WHEN ok AND j.start_ns IS NOT NULL THEN true END, source
 FROM q_joined j JOIN q_shard i USING (n) JOIN q_flag USING (n)
 
 -- name: samples

@@ -63,7 +63,7 @@ CREATE TABLE q_part (
 -- a row of it
 CREATE TABLE q_batch_row (
     n INTEGER, local INTEGER, prompt_tokens BIGINT, response_tokens BIGINT, cut BIGINT,
-    engine BIGINT, grp BIGINT, loss BIGINT, span BIGINT
+    engine BIGINT, grp BIGINT, loss BIGINT, span BIGINT, source VARCHAR
 );
 
 -- the same once it is known to which step it belongs; base is its first row in the batch, first a

@@ -44,7 +44,7 @@ _OF_A_TRACE: Final = frozenset(
 
 _SAVED_ABOUT: Final = "tables.json"
 _SAVED_FORMAT: Final = "rlvr-probe/tables"
-_SAVED_VERSION: Final = 2
+_SAVED_VERSION: Final = 3
 _TABLE_NAMES: Final = frozenset(table.name for table in TABLES)
 
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

@@ -206,7 +206,8 @@ CREATE TABLE trajectory (
     policy_version_max BIGINT, -- trainer steps that the newest weights it saw had done
     start_ns BIGINT, -- [ns] its start, or that of the rollout it is a part of
     end_ns BIGINT, -- [ns] its end, or that of the rollout it is a part of
-    own_times BOOLEAN -- whether these times are its own and not the rollout's
+    own_times BOOLEAN, -- whether these times are its own and not the rollout's
+    source VARCHAR -- where its prompt is from, in the column that the user named
 );
 
 -- one engine call of one trajectory
