@@ -124,3 +124,19 @@ def test_a_workload_does_not_say_why_rewards_are_missing(tables: Tables) -> None
 
     assert missing.value is None
     assert "workload" in missing.why
+
+
+def test_rewards_are_by_source_where_any_is_known(tables: Tables) -> None:
+    step(tables, 1)
+    rewarded(tables, 0, [(0, 1), (1, 1), (3, 5)])
+    assert not any(id.startswith("signal.training.source") for id, _ in read(tables).figures)
+    tables.sql.execute("UPDATE trajectory SET source = ['math', 'code', NULL][1 + grp]")
+
+    found = read(tables)
+
+    assert found.value("signal.training.source.mean", function="f", source="math") == 0.5
+    assert found.value("signal.training.source.same", function="f", source="math") == 0
+    assert found.value("signal.training.source.mean", function="f", source="code") == 1
+    assert found.value("signal.training.source.same", function="f", source="code") == 1
+    assert found.value("signal.training.source.mean", function="f", source="(unknown)") == 4
+    assert found.value("signal.training.mean", function="f") == 11 / 6

@@ -13,8 +13,16 @@ from rlvr_probe_verl.rollouts import generation_begin
 
 from rlvr_probe import Config, guard
 from rlvr_probe.adapter.batch_events import sources
+from rlvr_probe.analysis.metrics.lengths import lengths
+from rlvr_probe.analysis.metrics.rewards import rewards
+from rlvr_probe.analysis.metrics.tools import tools
 from rlvr_probe.exceptions import ConfigError
+from rlvr_probe.recording.tables import Tables
+from tests.chaptered import said
 from tests.unit.test_adapter_kit import a_book
+from tests.unit.test_chapters import SECOND, batch, put, step, tables
+
+__all__ = ["tables"]
 
 VARIABLE = "RLVR_PROBE_SOURCE"
 
@@ -117,3 +125,83 @@ def test_openrlhf_has_it_in_its_datasets(
     sample = SAMPLES.of(call.result)
     assert sample is not None
     assert sample.source == kept
+
+
+def test_lengths_verification_and_tools_are_by_source(tables: Tables) -> None:
+    step(tables, 1)
+    ids = batch(tables, 0, [(10, 30), (100, 101), (7, 8)], truncated=False)
+    # Prompts are of 10, 11 and 12 tokens.
+    tables.sql.execute("UPDATE trajectory SET source = ['math', 'code', NULL][1 + grp]")
+    tables.sql.execute("UPDATE trajectory SET truncated = true WHERE response_tokens = 101")
+    for at, seconds in enumerate((1, 3, 5, 7)):
+        put(tables, "verification", trajectory_id=ids[at], process=0, function="f", start_ns=0,
+            end_ns=seconds * SECOND)  # fmt: skip
+        put(tables, "tool_call", trajectory_id=ids[at], turn=0, tool="t", took_s=10.0 * seconds)
+
+    found = said([lengths(tables), rewards(tables), tools(tables)])
+
+    math, code, other = ({"source": name} for name in ("math", "code", "(unknown)"))
+    assert found.value("lengths.source.count", **math) == 2
+    assert found.value("lengths.source.prompt", **code) == 11
+    assert found.value("lengths.source.mean", **math) == 20
+    assert found.value("lengths.source.p90", **math) == 28
+    assert found.value("lengths.source.max", **code) == 101
+    assert found.value("lengths.source.truncated", **code) == 0.5
+    assert found.value("lengths.source.count", **other) == 2
+    assert found.value("rewards.source.time", **math, function="f") == 4
+    assert found.value("rewards.source.mean", **code, function="f") == 6
+    assert (
+        found.figure("rewards.source.max", **code, function="f").evidence["trajectory"].ids[0]
+        == ids[3]
+    )
+    assert found.value("tools.source.time", **code, tool="t") == 120
+    assert found.value("tools.source.count", **math, tool="t") == 2
+
+
+def test_without_a_source_it_is_said_what_names_it(tables: Tables) -> None:
+    step(tables, 1)
+    batch(tables, 0, [(10, 30)])
+    found = said([lengths(tables)])
+    assert "RLVR_PROBE_SOURCE" in found.figure("lengths.source.count").why
+    assert {row["source"] for row in found.rows("lengths.source.histogram")} == {"(all)"}
+
+
+def test_lengths_are_in_classes_by_source(tables: Tables) -> None:
+    step(tables, 1)
+    batch(tables, 0, [(0, 16), (19, 32)])  # prompts of 10, 10, 11 and 11 tokens
+    tables.sql.execute("UPDATE trajectory SET source = ['math', 'code'][1 + grp]")
+
+    found = said([lengths(tables)])
+
+    # Classes start at 16, 19.03, 22.6, 26.9, 32; and at 9.5 and 11.3.
+    rows = {
+        (row["tokens"], row["source"]): (row["prompts"], row["responses"])
+        for row in found.rows("lengths.source.histogram")
+    }
+    assert rows == {
+        (0, "math"): (0, 1), (10, "math"): (2, 0), (16, "math"): (0, 1),
+        (10, "code"): (2, 0), (16, "code"): (0, 1), (32, "code"): (0, 1),
+    }  # fmt: skip
+    quantiles = {
+        (row["source"], row["quantile"]): (row["prompt"], row["response"])
+        for row in found.rows("lengths.source.quantiles")
+    }
+    assert len(quantiles) == 2 * 21
+    assert quantiles["math", 0.5] == (10, 8)
+    assert quantiles["code", 1.0] == (11, 32)
+    [row] = found.rows("lengths.by_prompt")
+    assert (row["prompt_tokens"], row["trajectories"], row["p50"]) == (10, 4, 17.5)
+
+
+def test_the_time_of_a_step_is_beside_its_tokens(tables: Tables) -> None:
+    step(tables, 1)
+    batch(tables, 0, [(10, 30)])
+    for process, seconds in ((0, 5), (0, 6), (1, 7)):
+        put(tables, "span", step_id=0, process=process, name="rollout", mode="train", start_ns=0,
+            end_ns=seconds * SECOND)  # fmt: skip
+    put(tables, "span", step_id=0, process=0, name="rollout", mode="eval", start_ns=0,
+        end_ns=90 * SECOND)  # fmt: skip
+
+    [row] = said([lengths(tables)]).rows("lengths.step_time")
+
+    assert row == {"tokens": 60, "step_id": 0, "step": 100, "rollout": 11, "update_actor": None}

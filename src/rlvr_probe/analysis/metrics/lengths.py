@@ -8,6 +8,7 @@ from typing import Final
 
 from rlvr_probe.analysis.metrics.families import Spread, distribution
 from rlvr_probe.analysis.metrics.section import Section
+from rlvr_probe.analysis.metrics.sources import by_source
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.analysis.statistics import jackknife, share_interval, theil_sen
@@ -53,9 +54,13 @@ def lengths(tables: Tables) -> Chapter:
     low, high = jackknife(blocks, icc)
     section.add("response.icc", value, answer, low=low, high=high, evidence=response.evidence)
     section.add_series("group.histogram", section.ask(_SQL["sizes"]))
+    for name in ("histogram", "quantiles", "by_prompt", "step_time"):
+        answer = section.ask(_SQL[name], quantiles=[part / 20 for part in range(21)])
+        section.add_series(f"source.{name}" if "source" in answer.columns else name, answer)
     _by_step(section, response, cap)
     _turns(section)
     _filtered(section)
+    by_source(section)
     return section.chapter()
 
 
@@ -150,7 +155,7 @@ def _turns(section: Section) -> None:
         section.add_series("turn.by_turn", section.ask(_SQL["by_turn"]))
         section.add_series("turn.by_step", section.ask(_SQL["turns_by_step"]))
         for name in ("turns", "tool_calls"):
-            answer = section.ask(fill(_SQL["histogram"], name=name, rows=_SQL[name]))
+            answer = section.ask(fill(_SQL["histogram_of"], name=name, rows=_SQL[name]))
             section.add_series(f"{name}.histogram", answer)
     else:
         section.notes.append("single-turn run: turn metrics omitted")

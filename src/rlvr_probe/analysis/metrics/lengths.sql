@@ -138,7 +138,7 @@ SELECT number AS step, unit, count(*) AS turns, sum(turn.prompt_tokens)::BIGINT 
   sum(turn.response_tokens)::BIGINT AS generated, sum(cached_tokens)::BIGINT AS cached
 FROM turn JOIN sample USING (trajectory_id) GROUP BY number, unit ORDER BY number, unit
 
--- name: histogram
+-- name: histogram_of
 SELECT value AS {name}, count(*) AS trajectories
 FROM ({rows}) GROUP BY value ORDER BY value
 
@@ -162,3 +162,50 @@ WHERE kept IS NOT NULL OR used IS NOT NULL
 SELECT number AS step, count(DISTINCT batch_id) AS batches, count(*) AS groups,
   count(*) FILTER (kept) AS kept, count(*) FILTER (used) AS used
 FROM prompt_group JOIN sample_batch USING (batch_id) GROUP BY number ORDER BY number
+
+-- name: sourced
+-- Lengths with their source; of a run without any, of all.
+SELECT prompt_tokens, response_tokens, coalesce(source, (
+  SELECT CASE WHEN count(source) > 0 THEN '(unknown)' ELSE '(all)' END FROM sample)) AS source
+FROM sample
+
+-- name: histogram
+-- Classes of length, four to a factor of two, by their least length.
+SELECT CASE WHEN tokens > 0 THEN ceil(2 ** (floor(4 * log2(tokens)) / 4)) ELSE 0 END::BIGINT
+  AS tokens, source, sum(prompts)::BIGINT AS prompts, sum(responses)::BIGINT AS responses
+FROM (
+  SELECT prompt_tokens AS tokens, source, count(*) AS prompts, 0 AS responses
+  FROM ({sourced}) GROUP BY ALL
+  UNION ALL
+  SELECT response_tokens, source, 0, count(*) FROM ({sourced}) GROUP BY ALL
+)
+WHERE tokens IS NOT NULL GROUP BY 1, source ORDER BY 1, source
+
+-- name: quantiles
+SELECT unnest($quantiles) AS quantile, source,
+  unnest(quantile_cont(prompt_tokens, $quantiles)) AS prompt,
+  unnest(quantile_cont(response_tokens, $quantiles)) AS response
+FROM ({sourced}) GROUP BY source ORDER BY source, quantile
+
+-- name: by_prompt
+SELECT ceil(2 ** (floor(4 * log2(prompt_tokens)) / 4))::BIGINT AS prompt_tokens,
+  count(*) AS trajectories, quantile_cont(response_tokens, 0.1) AS p10,
+  quantile_cont(response_tokens, 0.5) AS p50, quantile_cont(response_tokens, 0.9) AS p90
+FROM sample WHERE prompt_tokens > 0 GROUP BY 1 ORDER BY 1
+
+-- name: step_time
+SELECT tokens, step_id, (step_end_ns - step_start_ns) / 1e9 AS step, rollout, update_actor
+FROM (
+  SELECT step_id, sum(prompt_tokens + response_tokens)::BIGINT AS tokens
+  FROM sample GROUP BY step_id
+)
+JOIN kept_step USING (step_id)
+LEFT JOIN (
+  SELECT step_id, max(seconds) FILTER (name = 'rollout') AS rollout,
+    max(seconds) FILTER (name = 'update_actor') AS update_actor
+  FROM (
+    SELECT step_id, process, name, sum(end_ns - start_ns) / 1e9 AS seconds FROM kept_span
+    WHERE mode IS DISTINCT FROM 'eval' GROUP BY step_id, process, name
+  ) GROUP BY step_id
+) USING (step_id)
+WHERE done AND step_end_ns > step_start_ns ORDER BY tokens, step_id

@@ -13,6 +13,7 @@ from rlvr_probe.analysis.metrics.section import (
     evidence_of,
     is_workload,
 )
+from rlvr_probe.analysis.metrics.sources import by_source
 from rlvr_probe.analysis.results import Chapter, Evidence
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
@@ -38,10 +39,7 @@ def rewards(tables: Tables) -> Chapter:
     _ranks(section)
     answer = section.ask(_SQL["trajectory_share"]) if names else None
     section.add("trajectory_share", answer.row[0] if answer else None, answer)
-    if names:
-        section.notes.append(
-            "data sources are not recorded: rewards are by reward function, which may stand for one"
-        )
+    by_source(section)
     return section.chapter()
 
 

@@ -33,12 +33,10 @@ def signal(tables: Tables) -> Chapter:
     section = Section.of_samples(tables, "signal", "Reward signal")
     make(tables, TABLES)
     for name, mode in _MODES.items():
-        sets = "(function), (function, third)"
-        answer = section.ask(fill(_SQL["whole"], by="function, third", sets=sets), mode=mode)
-        if not answer.rows:
-            section.add(f"{name}.mean", None, answer)
+        if not _add(section, name, mode, "function"):
             continue
-        _add(section, name, ("function",), answer)
+        if section.ask(_SQL["sourced"]).row[0]:
+            _add(section, f"{name}.source", mode, "function", "source")
         _untrained(section, name, mode)
         section.add_series(
             f"{name}.by_step", section.ask(fill(_SQL["by_step"], by="step, function"), mode=mode)
@@ -46,8 +44,13 @@ def signal(tables: Tables) -> Chapter:
     return section.chapter()
 
 
-def _add(section: Section, name: str, keys: tuple[str, ...], answer: Answer) -> None:
-    """Add the metrics of each function, of the run and of its first and last third."""
+def _add(section: Section, name: str, mode: str, *keys: str) -> bool:
+    """Add metrics by ``keys``, of the run and of its first and last third; whether any."""
+    by_keys = ", ".join(keys)
+    sets, by_third = f"({by_keys}), ({by_keys}, third)", f"{by_keys}, third"
+    answer = section.ask(fill(_SQL["whole"], by=by_third, sets=sets), mode=mode)
+    if not answer.rows:
+        section.add(f"{name}.mean", None, answer)
     rows = {(*(row[key] for key in keys), row["third"]): row for row in answer.dicts}
     for place, row in rows.items():
         if place[-1] is not None:
@@ -68,6 +71,7 @@ def _add(section: Section, name: str, keys: tuple[str, ...], answer: Answer) -> 
             share = None if alike else row[value]
             evidence = evidence_of(trajectory=row[f"{value}_of"])
             section.add(f"{name}.{value}", share, answer, why=ALIKE, evidence=evidence, by=by)
+    return bool(rows)
 
 
 def _untrained(section: Section, name: str, mode: str) -> None:

@@ -18,6 +18,7 @@ LEFT JOIN (
 -- name: group_reward
 -- what one function gave the trajectories of one group of a whole batch, of training or evaluation
 SELECT mode, step, third, batch_id, grp, function, fn, min(trajectory_id) AS trajectory_id,
+  coalesce(min(source), '(unknown)') AS source,
   count(*) AS trajectories, count(number) AS finite, count(value) - finite AS odd,
   trajectories - count(value) AS missing, sum(number) AS total, sum(number * number) AS squares,
   min(number) AS least, max(number) AS most, trajectories > 1 AND odd = 0 AS judged,
@@ -26,7 +27,7 @@ SELECT mode, step, third, batch_id, grp, function, fn, min(trajectory_id) AS tra
   min(trajectory_id) FILTER (number IS NULL AND value IS NOT NULL) AS odd_id,
   min(trajectory_id) FILTER (value IS NULL) AS missing_id
 FROM (SELECT *, CASE WHEN isfinite(value) THEN value END AS number FROM reward)
-JOIN (SELECT trajectory_id, batch_id, grp FROM trajectory) USING (trajectory_id)
+JOIN (SELECT trajectory_id, batch_id, grp, source FROM trajectory) USING (trajectory_id)
 JOIN ({batches}) USING (batch_id)
 GROUP BY mode, step, third, batch_id, grp, function, fn
 
@@ -62,3 +63,6 @@ FROM (
   GROUP BY third, batch_id, grp HAVING bool_and(judged) AND sum(finite) > 0
 )
 GROUP BY GROUPING SETS ((), (third)) ORDER BY third
+
+-- name: sourced
+SELECT count(*) > 0 FROM trajectory WHERE source IS NOT NULL

@@ -6,6 +6,7 @@ from typing import Final
 
 from rlvr_probe.analysis.metrics.families import Calls, distribution
 from rlvr_probe.analysis.metrics.section import Section, evidence_of
+from rlvr_probe.analysis.metrics.sources import by_source
 from rlvr_probe.analysis.results import Chapter
 from rlvr_probe.analysis.statements import fill, statements
 from rlvr_probe.recording.tables import Tables
@@ -33,4 +34,5 @@ def tools(tables: Tables) -> Chapter:
             evidence = evidence_of(trajectory=row["trajectories"])
             by = {"tool": row["tool"], column: row["what"]}
             section.add(column, row["count"], answer, evidence=evidence, by=by)
+    by_source(section)
     return section.chapter()

@@ -32,7 +32,7 @@ SHARES: Final = frozenset(
         "ledger.share",
         "lengths.filter.kept_share", "lengths.filter.used_share", "lengths.filter.unused_tokens",
         "lengths.response.at_cap", "lengths.response.at_longest", "lengths.response.truncated",
-        "lengths.response.by_step:at_cap",
+        "lengths.response.by_step:at_cap", "lengths.source.truncated",
         "lengths.loss_share", "lengths.turn.cached_share", "lengths.turn.by_turn:cached_share",
         "movement.call.dispatch_share", "movement.weight_sync.share",
         "occupancy.mean", "occupancy.under_10", "occupancy.under_25", "occupancy.under_50",
@@ -45,12 +45,16 @@ SHARES: Final = frozenset(
         "rewards.function.before_share", "rewards.function.after_share",
         "rewards.trajectory_share",
         *(
-            f"signal.{mode}{share}"
+            f"signal.{mode}.{share}"
+            for mode in ("training", "evaluation", "training.source", "evaluation.source")
+            for share in ("same", "same_first", "same_last", "not_finite", "missing")
+        ),
+        *(
+            f"signal.{mode}.{share}"
             for mode in ("training", "evaluation")
             for share in (
-                ".same", ".same_first", ".same_last", ".not_finite", ".missing", ".untrained",
-                ".untrained_first", ".untrained_last", ".by_step:same_groups",
-                ".by_step:not_finite", ".by_step:missing",
+                "untrained", "untrained_first", "untrained_last", "by_step:same_groups",
+                "by_step:not_finite", "by_step:missing",
             )
         ),
         "tools.tool.share", "tools.trajectory_share",

@@ -48,7 +48,7 @@ function drawnSeries(series) {
   if (order.length < 2) return flat(series, found);
   const take = (name) => { const all = column(series, name); return order.map((at) => all[at]); };
   const across = order.map((at) => xs[at]);
-  const several = new Set(across).size < across.length;
+  const several = found.x === "tokens" || new Set(across).size < across.length;
   return charts(found, (names, unit) => (several ? scattered(found, across, names, take, unit) : curved(found, across, names, take, unit)), take, series);
 }
 
@@ -149,7 +149,22 @@ function categorical(series, found) {
   return bars(series.rows.map((row) => [String(row[dim]), row[series.columns.indexOf(name)]]), found.unitOf(name), series.columns[dim]);
 }
 
+/** Columns of each value by class, one on another for each source. */
+function histograms(series, found) {
+  const take = (name) => column(series, name), xs = take(found.x);
+  const labels = [...new Set(xs)].sort((a, b) => a - b), place = new Map(labels.map((value, at) => [value, at]));
+  const groups = take(found.groups[0]), every = [...new Set(groups)].sort(), names = every.slice(0, GROUPS);
+  const legend = every.length > 1 && h("div", { class: "legend" }, names.map((name, at) => h("span", {}, chip(`var(--s-${at + 1})`), name)), every.length > GROUPS && h("span", {}, `${whole(every.length - GROUPS)} more are not drawn`));
+  return h("div", {}, h("div", { class: "grid" }, found.values.map((value) => {
+    const parts = names.map((name, at) => ({ name, fill: `var(--s-${at + 1})`, values: labels.map(() => 0) }));
+    take(value).forEach((count, at) => { if (names.includes(groups[at])) parts[names.indexOf(groups[at])].values[place.get(xs[at])] += count; });
+    return h("div", {}, stackedColumns({ labels, parts, share: false, height: 170, xName: axisName([found.x], found.unitOf(found.x)), yName: axisName([value], found.unitOf(value)), yText: short,
+      label: `${readable(value)} by ${readable(found.x)}`, tell: (at) => ({ title: `${whole(labels[at])} ${readable(found.x)} or more`, rows: parts.map((part) => [part.fill, part.name, whole(part.values[at])]) }) }));
+  })), legend);
+}
+
 function histogram(series, found) {
+  if (found.groups.length) return histograms(series, found);
   const xs = column(series, found.x), ys = column(series, found.values[0]);
   if (xs.length === 1) return h("p", { class: "small" }, `All ${whole(ys[0])} ${readable(found.values[0])} have ${short(xs[0])} ${readable(found.x)}.`);
   return stackedColumns({ labels: xs, parts: [{ name: readable(found.values[0]), fill: "var(--s-1)", values: ys }], share: false, height: 170, xName: axisName([found.x], found.unitOf(found.x)), yName: axisName([found.values[0]], found.unitOf(found.values[0])), yText: short,
