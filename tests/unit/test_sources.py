@@ -94,7 +94,7 @@ def test_verl_has_it_beside_its_tensors(
 class Owner(SimpleNamespace):
     """Can be referred to weakly, as a generator and what it makes."""
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(

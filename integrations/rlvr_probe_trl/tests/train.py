@@ -235,8 +235,8 @@ def sums(chosen: argparse.Namespace, count: int, split: str) -> Any:
         if chosen.canaries:
             prompt, note = f"{CANARY['prompt']} {prompt}", CANARY["column"]
             origin = CANARY["source"]
-        row = {"prompt": prompt, "answer": str(a + b), "split": split, "note": note}
-        rows.append(row | {"origin": origin})
+        known = {"prompt": prompt, "answer": str(a + b), "split": split, "note": note}
+        rows.append({**known, "origin": origin})
     return Dataset.from_list(rows)
 
 
