@@ -62,7 +62,14 @@ def test_prompts_that_are_used_up_begin_no_step_and_end_the_training(tmp_path: P
     assert [batch.rows for step in trace.steps() for batch in step.evaluations] == [2]
     for step in steps:
         names = {span.name for span in step.spans}
-        assert names >= {"data", "rollout", "old_logprob", "advantage", "update_actor", "weight_sync"}
+        assert names >= {
+            "data",
+            "rollout",
+            "old_logprob",
+            "advantage",
+            "update_actor",
+            "weight_sync",
+        }
     [session] = trace.attempts[0].sessions
     assert session.facts["algorithm"] == "rloo"
 
