@@ -31,6 +31,7 @@ from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow import growing_journal, window
 from rlvr_probe.sidecar import live
 from rlvr_probe.sidecar.live import Children
+from tests import today
 from tests.actors import Job
 from tests.disks import fill, tmpfs
 from tests.growing import Growing
@@ -140,10 +141,13 @@ def rest(folder: Path) -> int:
 
 @pytest.mark.parametrize(
     ("made", "protocol"),
-    [
-        *((made, "http/protobuf") for made in ("ranks", "actors", "gpus", "died")),
-        ("actors", "grpc"),
-    ],
+    today.some(
+        [
+            *((made, "http/protobuf") for made in ("ranks", "actors", "gpus", "died")),
+            ("actors", "grpc"),
+        ],
+        3,
+    ),
 )
 def test_a_run_is_there_when_it_is_over_and_each_thing_once(
     made: str, make: Callable[..., Run], collector: Collector
@@ -176,7 +180,7 @@ def test_steps_are_there_while_the_run_goes_on(make: Callable[..., Run], http: C
     check_whole(http, run.folder)
 
 
-@pytest.mark.parametrize("status", [GONE, 429, 503, 500])
+@pytest.mark.parametrize("status", today.some([GONE, 429, 503, 500], 1))
 def test_a_collector_that_is_away_for_a_while_gets_everything(
     status: int, make: Callable[..., Run], http: Collector
 ) -> None:

@@ -29,6 +29,7 @@ from rlvr_probe_otlp.tests.recordings import MADE, planned, read
 
 from rlvr_probe import cli
 from rlvr_probe.model.trace import Trace
+from tests import today
 from tests.actors import Job
 from tests.disks import fill, tmpfs
 
@@ -109,7 +110,8 @@ def check_all_there(collector: Collector, trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "protocol"), [*((made, "http/protobuf") for made in MADE), ("actors", "grpc")]
+    ("made", "protocol"),
+    today.some([*((made, "http/protobuf") for made in MADE), ("actors", "grpc")], 3),
 )
 def test_everything_that_is_planned_arrives_once(
     made: str, collector: Collector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -169,7 +171,7 @@ def test_a_step_that_came_later_is_sent_alone(collector: Collector, tmp_path: Pa
 
 
 @EACH_PROTOCOL
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", today.some([429, 503], 1))
 def test_a_collector_that_asks_for_patience_gets_everything_in_the_end(
     status: int, collector: Collector, run: Path
 ) -> None:
@@ -185,7 +187,7 @@ def test_a_collector_that_asks_for_patience_gets_everything_in_the_end(
 
 @pytest.mark.parametrize(
     ("status", "protocol"),
-    [*((status, "http/protobuf") for status in (401, 404, 500, 503)), (500, "grpc")],
+    today.some([*((status, "http/protobuf") for status in (401, 404, 500, 503)), (500, "grpc")], 2),
 )
 def test_a_collector_that_refuses_is_an_error_that_says_so_and_a_repetition_sends_the_rest(
     status: int, collector: Collector, run: Path, capsys: pytest.CaptureFixture[str]
@@ -423,7 +425,9 @@ def test_two_exports_of_a_run_do_not_run_into_each_other(
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"torn", b'["a","b"', b"[1,2,3]\n", b"[" * 100_000 + b"\n", b"\xff\xfe\n", b"{}\n"],
+    today.some(
+        [b"", b"torn", b'["a","b"', b"[1,2,3]\n", b"[" * 100_000 + b"\n", b"\xff\xfe\n", b"{}\n"], 2
+    ),
 )
 def test_a_damaged_note_of_what_was_sent_costs_a_repetition_at_most(line: bytes, run: Path) -> None:
     with http_collector() as collector:
@@ -496,7 +500,7 @@ def test_a_disk_that_is_really_full_is_too(
     assert len(collector.requests) == count
 
 
-@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("after", today.some([0, 1, 3], 1))
 def test_an_export_that_is_killed_is_finished_by_the_next(
     after: int, collector: Collector, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,7 @@ def grown(made: str, folder: Path) -> Growing:
     return Growing(folder / "run-0", folder / "run", folder / "running", AHEAD_NS)
 
 
-@pytest.mark.parametrize("made", today.some([*MADE, *LONG], 4))
+@pytest.mark.parametrize("made", today.some([*MADE, *LONG], 3))
 def test_a_step_is_planned_while_the_run_goes_on_as_it_is_afterwards(
     made: str, watch: Callable[..., Window], tmp_path: Path
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_step_is_planned_while_the_run_goes_on_as_it_is_afterwards(
     assert len(wrong) == (made == "resumed")
 
 
-@pytest.mark.parametrize("made", ["gpus", *AWAY])
+@pytest.mark.parametrize("made", today.some(["gpus", *AWAY], 1))
 def test_windows_of_devices_come_as_they_are_over(
     made: str, watch: Callable[..., Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
