@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe import cli
-from rlvr_probe.analysis.comparison import Comparison, compare, read_side
+from rlvr_probe.analysis.comparison import Comparison, Side, compare, read_side
 from rlvr_probe.analysis.comparison.scaling import scaling
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.report.blocks import Grid
@@ -19,8 +19,10 @@ from rlvr_probe.report.comparison_page import comparison_page
 from tests.simulated import SMALL, Corpus, brief
 from tests.simulator import Scenario, scenario
 from tests.simulator.courses import Course, SlowUpdate
+from tests.synthetic import write_recording
 
-BEFORE = replace(brief(scenario(22), steps=18), faults=())
+BEFORE = replace(brief(scenario(22), steps=18), faults=(), hz=0.02)
+"""Its devices are read seldom: no comparison asks what they said."""
 AGAIN = replace(BEFORE, seed=900_022)
 SLOWER = replace(AGAIN, faults=(SlowUpdate(0.2, Course("each", tuple(range(1, 19)))),))
 SINCE = replace(AGAIN, faults=(SlowUpdate(0.5, Course("since", tuple(range(11, 19)))),))
@@ -45,6 +47,18 @@ def said(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
     """What the command says on its screen, in one line."""
     assert cli.main(["compare", *words]) == code
     return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture
+def read_before(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is given what was read of these runs: to read one takes a second or two."""
+    runs = {corpus.run(drawn)[0]: drawn for drawn in (BEFORE, SLOWER, LARGER)}
+
+    def side(run: Path, steps: tuple[int, int] | None) -> Side:
+        assert steps is None
+        return corpus.asked(runs[run], read_side)
+
+    monkeypatch.setattr("rlvr_probe.cli.compare._side", side)
 
 
 def test_equal_runs_do_not_differ(corpus: Corpus) -> None:
@@ -116,6 +130,7 @@ def test_what_each_start_has_of_its_own_is_no_setting(corpus: Corpus) -> None:
         assert read_side(tables).settings == known
 
 
+@pytest.mark.usefixtures("read_before")
 def test_the_screen_says_it(corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, cli.OK, run(corpus, BEFORE), run(corpus, LARGER))
     assert "What they were made with setting A B accelerators" in text
@@ -152,6 +167,7 @@ def test_what_takes_longer_than_is_allowed_fails(
     assert bool(compared(corpus, after).fails(limit)) == fails
 
 
+@pytest.mark.usefixtures("read_before")
 @pytest.mark.parametrize(("limit", "code"), [("5%", cli.UNSOUND), ("0.3", cli.OK)])
 def test_the_exit_code_says_it(
     corpus: Corpus, capsys: pytest.CaptureFixture[str], limit: str, code: int
@@ -163,7 +179,8 @@ def test_the_exit_code_says_it(
 def test_the_json_has_all_of_it(
     corpus: Corpus, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    said(capsys, cli.OK, run(corpus, BEFORE), run(corpus, SLOWER), "--json", str(tmp_path / "a"))
+    words = run(corpus, BEFORE), run(corpus, SLOWER), "--html", str(tmp_path / "page")
+    said(capsys, cli.OK, *words, "--json", str(tmp_path / "a"))
     document: dict[str, Any] = json.loads((tmp_path / "a").read_text("utf-8"))
     assert document["schema_version"] == 1
     assert document["failed"] == []
@@ -172,12 +189,17 @@ def test_the_json_has_all_of_it(
     assert [change["name"] for change in found["stages"] if change["changed"]] == ["update"]
     assert found["before"]["steps"] == found["after"]["steps"] == 17
     assert found["step"]["low"] < found["step"]["times"] < found["step"]["high"]
-    page = str(tmp_path / "page")
-    printed = said(
-        capsys, cli.OK, run(corpus, BEFORE), run(corpus, SLOWER), "--json", "-", "--html", page
-    )
-    assert json.loads(printed) == document
-    assert "most of it in the update 1." in Path(page).read_text("utf-8")
+    assert "most of it in the update 1." in (tmp_path / "page").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("read_before")
+def test_the_json_can_be_printed_alone(
+    corpus: Corpus, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = run(corpus, BEFORE), run(corpus, SLOWER)
+    said(capsys, cli.OK, *words, "--json", str(tmp_path / "a"))
+    printed = said(capsys, cli.OK, *words, "--json", "-", "--html", str(tmp_path / "page"))
+    assert json.loads(printed) == json.loads((tmp_path / "a").read_text("utf-8"))
 
 
 def test_the_page_has_it_and_loads_nothing(corpus: Corpus) -> None:
@@ -216,9 +238,10 @@ def test_saved_tables_are_compared_like_the_run(
     ],
 )
 def test_what_cannot_be_compared_is_refused(
-    corpus: Corpus, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    folder = run(corpus, SMALL)
+    write_recording(tmp_path / "run", steps=2, trajectories=8)
+    folder = str(tmp_path / "run")
     assert cli.main(["compare", *(word.replace("RUN", folder) for word in words)]) == cli.UNABLE
     assert message in capsys.readouterr().err
 
