@@ -12,6 +12,7 @@ import pytest
 
 from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
 from rlvr_probe.recording.tables import Tables
+from tests import today
 from tests.simulated import Corpus
 from tests.simulator import scenario
 
@@ -70,7 +71,7 @@ def found(tables: Tables) -> list[Cause]:
     return [one for one in find_causes(tables) if one.kind not in NATURAL]
 
 
-@pytest.mark.parametrize("of", [0, OTHERS])
+@pytest.mark.parametrize("of", today.some([0, OTHERS], 1))
 def test_the_only_rank_of_a_group_has_no_peers(tables: Tables, of: int) -> None:
     """Of both groups, or of the second one."""
     tables.sql.execute(f"DELETE FROM rpc_rank WHERE rank > 0 AND process >= {of}")
@@ -102,7 +103,7 @@ def test_a_rank_that_is_late_in_one_stage_is_told_with_its_group(tables: Tables)
     assert others == []
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", today.some([2, 4], 1))
 def test_a_rank_that_is_late_by_the_same_time_in_each_step_is_not_a_clock_that_differs(
     tables: Tables, ranks: int
 ) -> None:
@@ -119,7 +120,7 @@ def test_a_rank_that_is_late_by_the_same_time_in_each_step_is_not_a_clock_that_d
     assert others == []
 
 
-@pytest.mark.parametrize("ahead_s", [0, 40])
+@pytest.mark.parametrize("ahead_s", today.some([0, 40], 1))
 def test_a_rank_alone_on_its_machine_is_late_if_it_is_in_one_stage(
     tables: Tables, ahead_s: int
 ) -> None:
