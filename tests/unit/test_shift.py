@@ -9,6 +9,7 @@ import pytest
 
 from rlvr_probe.analysis.causes.baselines import ENOUGH
 from rlvr_probe.analysis.comparison.shift import Shift, shift_of
+from tests import today
 
 PAIRS = 300
 SIGMAS = 1.96
@@ -58,7 +59,7 @@ def test_a_twentieth_longer_is_found() -> None:
     assert sum(part.times for part in found) / PAIRS == pytest.approx(1.05, abs=0.005)
 
 
-@pytest.mark.parametrize("lengths", [0.6, 1.25, 1.6])
+@pytest.mark.parametrize("lengths", today.some([0.6, 1.25, 1.6], 1))
 def test_what_lengths_explain_is_no_difference(lengths: float) -> None:
     draw = random.Random(3)
     found = [shift(draw, lengths=lengths) for _ in range(PAIRS)]
