@@ -330,8 +330,9 @@ def test_a_sum_that_claims_more_lines_than_were_ever_written_is_a_loss(tmp_path:
     assert figures(tmp_path)["lost"] == {"damaged_rows": 10**18 - 2 - lines}
 
 
+@pytest.mark.parametrize("reads", [8, pytest.param(30, marks=pytest.mark.conformance)])
 def test_a_run_that_is_written_and_rotated_meanwhile_is_read_without_a_loss(
-    record: Callable[..., Recorder],
+    record: Callable[..., Recorder], reads: int
 ) -> None:
     recorder = record(segment_b=4_096)
     definition = recorder.define(names.USER, ("label",))
@@ -349,7 +350,7 @@ def test_a_run_that_is_written_and_rotated_meanwhile_is_read_without_a_loss(
         while not list(recorder.folder.glob("*.0003.jsonl")):
             time.sleep(0.01)
         counts = [0]
-        for _ in range(30):
+        for _ in range(reads):
             trace = read_run(recorder.folder)
             assert trace.lost == {}
             counts.append(len(trace.user_spans))
