@@ -127,7 +127,7 @@ def until(condition: object, what: str) -> None:
 # ------------------------------------------------------------------- status and message
 
 
-@pytest.mark.parametrize("status", [0, 1, 2, 77, 255])
+@pytest.mark.parametrize("status", today.some([0, 1, 2, 77, 255], 2))
 def test_the_exit_status_is_that_of_the_command(environ: dict[str, str], status: int) -> None:
     assert run("sh", "-c", f"exit {status}", environ=environ).returncode == status
 
@@ -155,7 +155,9 @@ def test_a_command_that_cannot_be_executed_is_126(environ: dict[str, str], tmp_p
         assert ended.stderr == f"rlvr-probe: {command}: Permission denied\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--"], ["--out", "x"], ["--out", "x", "--"]])
+@pytest.mark.parametrize(
+    "arguments", today.some([[], ["--"], ["--out", "x"], ["--out", "x", "--"]], 2)
+)
 def test_a_missing_command_is_wrong_usage(environ: dict[str, str], arguments: list[str]) -> None:
     ended = subprocess.run(
         [LAUNCHER, "run", *arguments], env=environ, capture_output=True, text=True, check=False
@@ -166,13 +168,16 @@ def test_a_missing_command_is_wrong_usage(environ: dict[str, str], arguments: li
 
 @pytest.mark.parametrize(
     ("options", "variables"),
-    [
-        (("--run-id", "a/b"), {}),
-        (("--out", ""), {}),
-        ((), {"RLVR_PROBE_FLUSH_S": "soon"}),
-        (("--frameworks", "trl,tlr"), {}),
-        ((), {"RLVR_PROBE_FRAMEWORKS": "tlr"}),
-    ],
+    today.some(
+        [
+            (("--run-id", "a/b"), {}),
+            (("--out", ""), {}),
+            ((), {"RLVR_PROBE_FLUSH_S": "soon"}),
+            (("--frameworks", "trl,tlr"), {}),
+            ((), {"RLVR_PROBE_FRAMEWORKS": "tlr"}),
+        ],
+        2,
+    ),
 )
 def test_an_unusable_setting_is_said_before_the_command_starts(
     environ: dict[str, str], options: tuple[str, ...], variables: dict[str, str]
@@ -221,12 +226,17 @@ def test_nothing_recorded_is_one_line_that_says_why(environ: dict[str, str]) -> 
     ("more", "said"),
     [
         ({}, True),
-        ({"RANK": "1"}, False),
-        ({"RLVR_PROBE_LIVE": "0"}, False),
-        ({"RLVR_PROBE_SIDECAR": "0"}, False),
-        ({"OTEL_SDK_DISABLED": "true"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
-        ({"RLVR_PROBE_DISABLED": "1"}, False),
+        *today.some(
+            [
+                ({"RANK": "1"}, False),
+                ({"RLVR_PROBE_LIVE": "0"}, False),
+                ({"RLVR_PROBE_SIDECAR": "0"}, False),
+                ({"OTEL_SDK_DISABLED": "true"}, False),
+                ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
+                ({"RLVR_PROBE_DISABLED": "1"}, False),
+            ],
+            2,
+        ),
     ],
 )
 def test_that_a_run_is_sent_is_said_before_the_command_and_how_to_keep_it(
@@ -375,7 +385,7 @@ def test_a_reader_that_leaves_early_ends_the_command(environ: dict[str, str]) ->
     assert ended.stderr.splitlines()[0] == str(128 + signal.SIGPIPE)
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", today.some(["2>&-", ">&-", "<&-", "<&- >&- 2>&-"], 2))
 def test_closed_streams_stay_closed_and_change_no_status(
     environ: dict[str, str], closed: str
 ) -> None:

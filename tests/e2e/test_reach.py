@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import toy
+from tests import today, toy
 from tests.surroundings import ROOMY
 
 LAUNCHER = str(Path(sys.executable).with_name("rlvr-probe"))
@@ -110,7 +110,7 @@ def started(method: str) -> str:
     """
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@pytest.mark.parametrize("method", today.some(["spawn", "fork", "forkserver"], 1))
 def test_every_child_is_reached(environ: dict[str, str], tmp_path: Path, method: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(started(method)))
@@ -128,7 +128,7 @@ def test_a_subprocess_elsewhere_is_reached(environ: dict[str, str], tmp_path: Pa
     assert recorded(tmp_path / "rlvr-probe-runs") == 2
 
 
-@pytest.mark.parametrize("flag", ["-I", "-E", "-s", "-O"])
+@pytest.mark.parametrize("flag", today.some(["-I", "-E", "-s", "-O"], 1))
 def test_an_isolated_python_is_reached(
     environ: dict[str, str], folder: Path, tmp_path: Path, flag: str
 ) -> None:
@@ -245,7 +245,7 @@ def test_a_folder_that_somebody_prepared_is_not_used_and_that_is_said_before_the
     assert list((tmp_path / "runs" / "one").iterdir()) == []
 
 
-@pytest.mark.parametrize("launched", [True, False])
+@pytest.mark.parametrize("launched", today.some([True, False], 1))
 def test_in_ray_s_package_cache_the_home_folder_is_recorded_to_and_that_is_said_once(
     environ: dict[str, str], tmp_path: Path, launched: bool
 ) -> None:

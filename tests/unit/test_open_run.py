@@ -25,7 +25,7 @@ from rlvr_probe.analysis.open_run import _RELATIONS
 from rlvr_probe.exceptions import ProbeError, RecordingError
 from rlvr_probe.model import names
 from rlvr_probe.recording.tables import open_tables, save_tables
-from tests import wheels
+from tests import today, wheels
 from tests.actors import Job
 from tests.hostile import HOSTILE
 from tests.simulated import TRAINED, Corpus
@@ -247,7 +247,9 @@ def test_a_program_that_ends_with_an_open_run_leaves_nothing(folder: Path, tmp_p
     assert (done.stdout, done.stderr, list(left.iterdir())) == ("3\n", "", [])
 
 
-@pytest.mark.parametrize("child", ["del run", "run.close()", "", "print(len(run.steps))"])
+@pytest.mark.parametrize(
+    "child", today.some(["del run", "run.close()", "", "print(len(run.steps))"], 1)
+)
 def test_a_forked_child_leaves_the_run_to_its_parent(folder: Path, child: str) -> None:
     program = f"""
 import os, sys, rlvr_probe
@@ -360,17 +362,23 @@ def test_where_there_is_no_recording_it_says_so(given: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("query", "message"),
-    [
-        ("DROP TABLE step", "expected one SELECT, found 'DROP TABLE step': a run is only read"),
-        ("COPY step TO 'step.csv'", "expected one SELECT"),
-        ("SELECT 1; SELECT 2", "expected one SELECT"),
-        ("", "expected one SELECT"),
-        ("SELEC", "DuckDB cannot answer this: .*SELEC"),
-        ("FROM nothing", "DuckDB cannot answer this: .*nothing"),
-        ("FROM query", "DuckDB cannot answer this: .*query"),
-        ("SELECT ?", "DuckDB cannot answer this"),
-        ("SELECT 1 AS a, 2 AS b, 3 AS a", "two columns are called a; AS gives one another name"),
-    ],
+    today.some(
+        [
+            ("DROP TABLE step", "expected one SELECT, found 'DROP TABLE step': a run is only read"),
+            ("COPY step TO 'step.csv'", "expected one SELECT"),
+            ("SELECT 1; SELECT 2", "expected one SELECT"),
+            ("", "expected one SELECT"),
+            ("SELEC", "DuckDB cannot answer this: .*SELEC"),
+            ("FROM nothing", "DuckDB cannot answer this: .*nothing"),
+            ("FROM query", "DuckDB cannot answer this: .*query"),
+            ("SELECT ?", "DuckDB cannot answer this"),
+            (
+                "SELECT 1 AS a, 2 AS b, 3 AS a",
+                "two columns are called a; AS gives one another name",
+            ),
+        ],
+        3,
+    ),
 )
 def test_what_is_no_question_of_a_run_is_refused(query: str, message: str, folder: Path) -> None:
     with rlvr_probe.open_run(folder) as run, pytest.raises(ProbeError, match=message):
@@ -406,7 +414,7 @@ def test_a_notebook_shows_the_first_rows_with_units(folder: Path) -> None:
         assert "<td>trajectories</td><td>96</td>" in run._repr_html_()
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("hostile", today.some(list(HOSTILE), 2))
 def test_a_hostile_text_stays_a_text(hostile: str, folder: Path) -> None:
     literal = hostile.replace("\x00", "").replace("'", "''")
     column = literal.replace('"', '""')
