@@ -32,7 +32,7 @@ demo: $(READY) ## train a tiny model, record it, write a PolyTrace workload and 
 	integrations/rlvr_probe_trl/recipe/run.sh $(ARGS)
 
 test: $(READY) ## every test that needs neither a GPU nor a server
-	$(PYTEST) -n $(WORKERS) -m "not conformance" $(ARGS)
+	$(PYTEST) $(if $(ARGS),,-p tests.alternating) -n $(WORKERS) -m "not conformance" $(ARGS)
 
 lint: $(READY) ## format, style, types, layers, spelling, words
 	$(BIN)/ruff check .
@@ -47,7 +47,7 @@ bench: $(READY) ## the cost of the probe, measured
 	$(BIN)/python -m tests.bench.run $(ARGS)
 
 conformance: $(READY) ## the integrations against the real frameworks
-	$(PYTEST) -n 2 -m "conformance and not full" $(ARGS)
+	$(PYTEST) -p tests.alternating -n 2 -m "conformance and not full" $(ARGS)
 
 conformance-full: $(READY) ## the rest of them; goes on where it was interrupted, and notes its result in CONTRIBUTING.md
 	$(PYTEST) -p tests.resuming -n 2 -m full $(ARGS)
