@@ -58,7 +58,7 @@ def run_of(seed: int, corpus: Corpus) -> Judged:
     return judged(corpus.run(drawn)[1], corpus.asked(drawn, find_causes))
 
 
-@pytest.mark.parametrize("kind", today.some(list(PLANTED), 3))
+@pytest.mark.parametrize("kind", today.some(list(PLANTED), 2))
 def test_the_fault_that_costs_most_is_named_first_with_what_it_saves(
     corpus: Corpus, kind: str
 ) -> None:
@@ -77,7 +77,7 @@ def test_what_has_a_course_is_named_first_and_nothing_where_the_tail_is_natural(
     assert judged(corpus.run(drawn)[1], corpus.asked(drawn, find_causes)).verdict.right
 
 
-@pytest.mark.parametrize("kind", today.some(list(PLANTED), 3))
+@pytest.mark.parametrize("kind", today.some(list(PLANTED), 2))
 def test_a_cause_says_how_it_was_found_and_what_would_refute_it(corpus: Corpus, kind: str) -> None:
     found = run_of(PLANTED[kind], corpus)
     first = found.causes[0]
@@ -124,12 +124,11 @@ def test_a_sound_run_has_no_cause(corpus: Corpus, seed: int) -> None:
     assert [one.kind for one in found.causes if one.kind not in NATURAL] == []
 
 
-def test_clocks_that_differ_are_told_and_cost_nothing(corpus: Corpus) -> None:
-    for seed in (12, 22):
-        found = run_of(seed, corpus)
-        assert [(one.gpu_s, one.share) for one in found.causes if one.kind == "clock_skew"] == [
-            (0.0, 0.0)
-        ]
+@pytest.mark.parametrize("seed", today.some([12, 22], 1))
+def test_clocks_that_differ_are_told_and_cost_nothing(corpus: Corpus, seed: int) -> None:
+    found = run_of(seed, corpus)
+    told = [(one.gpu_s, one.share) for one in found.causes if one.kind == "clock_skew"]
+    assert told == [(0.0, 0.0)]
 
 
 def test_a_clock_that_was_corrected_already_is_told_with_its_machine(corpus: Corpus) -> None:
@@ -353,7 +352,9 @@ def test_a_function_that_takes_no_time_is_not_blamed_for_another(corpus: Corpus)
 
 @pytest.mark.parametrize(
     ("factors", "named"),
-    [((1.9, 1.8, 1.9, 2.0, 1.8, 1.9), ["slow_rank"]), ((1.2, 1.9, 1.2, 2.5, 1.2, 1.2), [])],
+    today.some(
+        [((1.9, 1.8, 1.9, 2.0, 1.8, 1.9), ["slow_rank"]), ((1.2, 1.9, 1.2, 2.5, 1.2, 1.2), [])], 1
+    ),
 )
 def test_in_few_steps_a_rank_is_named_only_if_it_is_late_by_as_much_in_all(
     corpus: Corpus, factors: tuple[float, ...], named: list[str]
@@ -371,7 +372,7 @@ def test_in_few_steps_a_rank_is_named_only_if_it_is_late_by_as_much_in_all(
     assert found == named
 
 
-@pytest.mark.parametrize(("factor", "named"), [(1.06, []), (1.4, ["slow_rank"])])
+@pytest.mark.parametrize(("factor", "named"), today.some([(1.06, []), (1.4, ["slow_rank"])], 1))
 def test_one_of_two_ranks_is_slow_only_if_it_is_by_much(
     corpus: Corpus, factor: float, named: list[str]
 ) -> None:
@@ -574,7 +575,7 @@ def test_the_interval_of_a_saving_is_that_of_a_sum_of_steps() -> None:
 @pytest.mark.parametrize(
     "runs",
     [
-        pytest.param(60, marks=[pytest.mark.conformance, pytest.mark.timeout(3600)]),
+        pytest.param(30, marks=[pytest.mark.conformance, pytest.mark.timeout(3600)]),
         pytest.param(
             500, marks=[pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(7200)]
         ),
@@ -586,7 +587,7 @@ def test_causes_of_drawn_runs_are_right(runs: int) -> None:
 
     A run counts for the fault that it has to be named for, else for the one planted in it that
     saves most, where silence is right too: the bars hold for all faults, not for those alone that
-    have to be named. Of 60, a kind may have no run, or fewer right ones by chance: what fails is a
+    have to be named. Of 30, a kind may have no run, or fewer right ones by chance: what fails is a
     share that a rate as asked for gives once in a thousand times. Of 500 there is no slack: a kind
     that is right in 92 % of all runs is so in less than 90 % of some 50 in one draw of five.
     """
