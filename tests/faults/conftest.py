@@ -18,7 +18,7 @@ from tests.faults.enumeration import core_modules, functions_of
 from tests.faults.injection import KINDS, RAISED
 from tests.faults.listed import AFTER, NEVER, PASSED_ON, VALUE
 
-__all__ = ["FUNCTIONS", "Case", "Matrix", "Outcome", "each", "every", "sample"]
+__all__ = ["FUNCTIONS", "Case", "Matrix", "Outcome", "each", "every", "half", "sample"]
 
 FUNCTIONS = functions_of(core_modules())
 DAYS = 24
@@ -114,6 +114,11 @@ def each(shift: int = 0) -> list[Case]:
     """Every function with one kind of error, by turns; ``shift`` says with which it begins."""
     errors = list(RAISED)
     return [(name, errors[(i + shift) % len(errors)]) for i, name in enumerate(_functions())]
+
+
+def half(seed: int) -> list[Case]:
+    """Every second function with one kind of error; the others with the next seed."""
+    return each(seed // 2)[seed % 2 :: 2]
 
 
 def sample(seed: int) -> list[Case]:

@@ -12,7 +12,17 @@ import pytest
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.recording import read_run
 from tests import today
-from tests.faults.conftest import DAYS, FUNCTIONS, Case, Matrix, Outcome, each, every, sample
+from tests.faults.conftest import (
+    DAYS,
+    FUNCTIONS,
+    Case,
+    Matrix,
+    Outcome,
+    each,
+    every,
+    half,
+    sample,
+)
 from tests.faults.enumeration import core_modules
 from tests.faults.injection import GARBAGE, KINDS, RAISED
 from tests.faults.listed import AFTER, NEVER, PASSED_ON, UNSEEN, VALUE
@@ -28,7 +38,7 @@ TOY = ("rlvr_probe_toyrl._broken", "rlvr_probe_toyrl._too_many")
     scope="session",
     params=[
         "sample",
-        pytest.param("each", marks=pytest.mark.conformance),
+        pytest.param("half", marks=pytest.mark.conformance),
         pytest.param(
             "every", marks=(pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(3600))
         ),
@@ -36,7 +46,8 @@ TOY = ("rlvr_probe_toyrl._broken", "rlvr_probe_toyrl._too_many")
 )
 def played(request: pytest.FixtureRequest, matrix: Matrix) -> dict[Case, Outcome]:
     """Outcomes by function and kind of fault."""
-    cases = {"each": each, "every": every}.get(request.param, lambda: sample(today.seed()))()
+    drawn = {"sample": sample, "half": half}
+    cases = drawn[request.param](today.seed()) if request.param in drawn else every()
     matrix.play(cases)
     return {case: matrix.played[case] for case in cases}
 
@@ -186,6 +197,10 @@ def test_the_matrix_is_whole() -> None:
     assert len(functions) > 200
     assert set(every()) == {(function, kind) for function in functions for kind in KINDS}
     assert [function for function, _ in each()] == sorted(functions)
+
+
+def test_two_halves_are_every_function() -> None:
+    assert sorted([*half(6), *half(7)]) == sorted(each(3))
 
 
 def test_the_samples_of_some_days_have_every_error_of_every_function() -> None:
