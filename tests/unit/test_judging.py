@@ -128,6 +128,8 @@ def test_a_straggler_is_one_trajectory_of_one_step() -> None:
     place = {"step": 4, "batch": 1, "group": 3, "sample": 2}
     assert judge(truth(planted), [("straggler", place, 100.0)]).outcome == "right"
     assert judge(truth(planted), [("straggler", place | {"sample": 3}, 100.0)]).outcome == "wrong"
+    # Stragglers of several steps are told by one of these alone.
+    assert judge(truth(planted), [("straggler", {"step": 4}, 100.0)]).outcome == "wrong"
 
 
 def lasting(kind: str, form: str, share: float, **more: Any) -> dict[str, Any]:
