@@ -12,10 +12,13 @@ __all__ = ["by_source"]
 
 _SQL: Final = statements(__name__)
 
+_QUERIES: Final = {section: _SQL[section] for section in ("lengths", "rewards", "tools")}
+"""By section, what is asked of it."""
+
 
 def by_source(section: Section) -> None:
     """Add the metrics of every source, that with the most rows first."""
-    family, answer = FAMILIES[f"{section.name}.source"], section.ask(_SQL[section.name])
+    family, answer = FAMILIES[f"{section.name}.source"], section.ask(_QUERIES[section.name])
     if not answer.rows:
         section.add("source.count", None, answer)
     for row in answer.dicts:

@@ -8,7 +8,8 @@ SELECT name AS source, count(*) AS count, avg(prompt_tokens) AS prompt,
   avg(response_tokens) AS mean, quantile_cont(response_tokens, 0.5) AS p50,
   quantile_cont(response_tokens, 0.9) AS p90, quantile_cont(response_tokens, 0.99) AS p99,
   max(response_tokens) AS max, avg(truncated::INTEGER) AS truncated,
-  arg_max(trajectory_id, (response_tokens, trajectory_id), 5) AS ids
+  arg_max(trajectory_id, (response_tokens, trajectory_id), 5)
+    FILTER (response_tokens IS NOT NULL) AS ids
 FROM ({sourced}) GROUP BY name ORDER BY count DESC, name LIMIT 50
 
 -- name: timed
