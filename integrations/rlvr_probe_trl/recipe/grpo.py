@@ -31,7 +31,7 @@ TRAINERS = {"grpo": (GRPOTrainer, GRPOConfig), "rloo": (RLOOTrainer, RLOOConfig)
 
 def exact_match(completions: list[str], answer: list[str], **_: Any) -> list[float]:
     """One point for the right answer, a part of it for digits of the answer."""
-    time.sleep(0.02)  # stands for a verifier that does real work
+    time.sleep(0.04)  # stands for a verifier that does real work
     return [
         float(completion.strip() == wanted)
         + sum(character in wanted for character in completion) / max(len(completion), 1)
