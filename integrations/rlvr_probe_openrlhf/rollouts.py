@@ -98,13 +98,14 @@ def _generate_end(call: Call) -> None:
         if error is None and rows and batch is not None:
             if controller is None:
                 _queued += 1
+            else:
+                for start_ns, end_ns in _fetched:
+                    probe.record(DATA, start_ns, end_ns, values, span)
             waiting = attribute(call.args[0], "_sample_buffer") or ()
             gone = SAMPLES.take_gone([*rows, *waiting])
             rewarded = _record(probe, call.args[0], rows, batch, span, gone)
             if controller is not None:
                 controller.batch, controller.rows = span, 0 if rewarded else len(rows)
-                for start_ns, end_ns in _fetched:
-                    probe.record(DATA, start_ns, end_ns, values, span)
     finally:
         probe.end(span, {**values, "samples": len(rows) if error is None else None}, error)
 

@@ -77,6 +77,17 @@ def test_what_has_a_course_is_named_first_and_nothing_where_the_tail_is_natural(
     assert judged(corpus.run(drawn)[1], corpus.asked(drawn, find_causes)).verdict.right
 
 
+def test_rollout_that_warms_up_is_no_error_where_nothing_says_that_a_trainer_waited(
+    corpus: Corpus,
+) -> None:
+    """OpenRLHF waits for its queue in a span of another name."""
+    with corpus.tables(wider_scenario(1042)) as tables:
+        tables.sql.execute("DELETE FROM span WHERE name = 'data'")
+        found = find_causes(tables)
+    assert "slow_rollout" not in [cause.kind for cause in found]
+    assert all(cause.where.get("stage") != "rollout" for cause in found)
+
+
 @pytest.mark.parametrize("kind", today.some(list(PLANTED), 2))
 def test_a_cause_says_how_it_was_found_and_what_would_refute_it(corpus: Corpus, kind: str) -> None:
     found = run_of(PLANTED[kind], corpus)

@@ -5,12 +5,15 @@ The ledger of a sound run is changed by hand: the rest of the analysis knows not
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
+from rlvr_probe.analysis.causes.stragglers_and_filters import _pattern
 from rlvr_probe.analysis.characterization import NO_CAUSE, characterize, unexplained
 from rlvr_probe.analysis.ledger import find_extent, make_ledger
 from rlvr_probe.recording.tables import Tables
@@ -245,3 +248,16 @@ def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(tables: T
     assert first.title.startswith("4 steps waited for 32 trajectories of up to 40,000 tokens; the ")
     assert first.evidence["trajectory"].count == 32
     assert first.gpu_s == pytest.approx(added, rel=0.3)
+
+
+@pytest.mark.parametrize("groups", [1, 30])
+def test_how_likely_a_pattern_of_very_many_groups_is_never_overflows(groups: int) -> None:
+    part = range(10, 40)
+    likely, where = _pattern(Counter(dict.fromkeys(part, groups)), 4_000)
+    assert likely < -30
+    assert where == part
+
+
+def test_what_lies_anywhere_is_in_no_part_of_a_run() -> None:
+    likely, _ = _pattern(Counter(random.Random(1).sample(range(40), 12)), 40)
+    assert likely > -1

@@ -1,15 +1,15 @@
-"""Tools, weights and reward functions that take longer than they did earlier in the same run.
+"""What takes longer than it did in the same run: tools, weights, reward functions, rollout beside.
 
 Its own past is the best that a duration can be compared with
 (:mod:`~rlvr_probe.analysis.causes.baselines`). The replay gives it what it took before: from the
-step on since which it takes longer, or in each step of what grows from step to step.
+step on since which it takes longer, or in each step of what grows from step to step. Of rollout
+beside the training that is the time of a token, which steps in between may exceed as well.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 from rlvr_probe.analysis.causes.baselines import Excess, excess
@@ -49,18 +49,21 @@ def grown(run: Run) -> list[Cause]:
             continue
         if kind == "slow_rollout":
             causes += _rollout(run, points, longer)
-        elif kind != "slow_rollout" and longer.form != "some" and longer.times >= GROWN:
+        elif longer.form != "some" and longer.times >= GROWN:
             causes += _cause(run, kind, place, points, longer)
     return causes
 
 
 def _rollout(run: Run, points: Sequence[tuple[int, float]], longer: Excess) -> list[Cause]:
     """Rollout beside the training: with its usual pace the trainer would have waited less."""
-    over = {step: more / ns for (step, ns), more in zip(points, longer.ns, strict=True) if more}
+    over = {step: more / ns for (step, ns), more in zip(points, longer.ns, strict=True) if more > 0}
     answer, saved = fetched_by_step(run), dict[int, float]()
-    for row, after in pairwise(answer.dicts):
+    waits = answer.dicts
+    # Of the last step only the wait is known to lie between two batches.
+    ends = [*(row["start_ns"] for row in waits[1:]), *(row["end_ns"] for row in waits[-1:])]
+    for row, end_ns in zip(waits, ends, strict=True):
         share = over.get(row["step_id"], 0.0)
-        saved[row["step_id"]] = min(row["ns"], share * (after["start_ns"] - row["start_ns"]))
+        saved[row["step_id"]] = min(row["ns"], share * (end_ns - row["start_ns"]))
     first, last = run.number(min(over)), run.number(max(over))
     how = f"in steps {first} to {last}" if longer.form == "some" else f"since step {first}"
     title = f"rollout takes {times(longer.times)} as long for a token {how}"

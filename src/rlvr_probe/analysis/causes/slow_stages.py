@@ -323,11 +323,12 @@ def _warm_up(run: Run, series: Sequence[_Series], answer: Answer) -> list[Cause]
     paces = pace_by_step(run)
     if len(paces) > ENOUGH:
         [step, ns], *later = paces
-        waited = next(row["ns"] for row in fetched_by_step(run).dicts)
+        waits = {row["step_id"]: row["ns"] for row in fetched_by_step(run).dicts}
         slower = max(0.0, 1 - median(pace for _, pace in later) / ns)
+        longer = slower * waits.get(step, 0.0)  # a trainer may wait without fetching
         [rollout] = [stage for stage in STAGES if stage.name == "rollout"]
-        over[step] = over.get(step, 0.0) + slower * waited
-        of[rollout] = slower * waited
+        over[step] = over.get(step, 0.0) + longer
+        of[rollout] = longer
     if not over:
         return []
     title, where = f"the first step after a start took longer, {_steps(run, over)}", {}

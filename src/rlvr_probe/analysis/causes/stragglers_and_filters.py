@@ -241,14 +241,17 @@ def _pattern(hit: Counter[int], steps: int) -> tuple[float, range]:
             part = range(first, last + 1, stride)
             if part[-1] == last and _PART <= len(part) <= steps / 2:
                 inside = sum(hit[step] for step in part)
-                chance = math.comb(hit.total(), inside) * (len(part) / steps) ** inside
+                chance = _log_choices(hit.total(), inside) + inside * math.log(len(part) / steps)
                 # So many parts of a run are looked at.
-                likely, where = min(
-                    (likely, where),
-                    (math.log10(chance * steps**2 / 2), part),
-                    key=lambda found: found[0],
-                )
+                tried = (chance + math.log(steps**2 / 2)) / math.log(10)
+                if tried < likely:
+                    likely, where = tried, part
     return likely, where
+
+
+def _log_choices(count: int, chosen: int) -> float:
+    """Logarithm of how many ways there are to choose some: their number may exceed a float."""
+    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
 
 
 def aggressive_filter(run: Run) -> list[Cause]:

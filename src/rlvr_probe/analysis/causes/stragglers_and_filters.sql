@@ -65,11 +65,13 @@ FROM ranks AS a JOIN ranks AS b USING (step_id), pace WHERE a.place = 1 AND b.pl
 
 -- name: lengths
 -- The longest tenth of all trajectories, a thousand at most, and what the tail behind them takes.
-SELECT response_tokens AS tokens, trajectory_id, step_id, batch_id, grp, count(*) OVER () AS count
-FROM kept_trajectory
-WHERE mode = 'train' AND response_tokens > 0
+WITH run AS (SELECT count(*) AS count FROM kept_trajectory
+             WHERE mode = 'train' AND response_tokens > 0)
+SELECT response_tokens AS tokens, trajectory_id, step_id, batch_id, grp,
+       (SELECT count FROM run) AS count
+FROM kept_trajectory WHERE mode = 'train' AND response_tokens > 0
 ORDER BY response_tokens DESC, trajectory_id
-LIMIT (SELECT least(count(*) // 10, 1000) + 51 FROM kept_trajectory WHERE mode = 'train')
+LIMIT (SELECT least(count // 10, 1000) + 51 FROM run)
 
 -- name: tails
 -- The longest trajectory of each step, the longest that has fewer tokens than those that are apart,
