@@ -7,7 +7,6 @@ length of each sample is forced by a logits processor of ``transformers.generate
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import attribute
-from rlvr_probe.steering import Plan, PlannedBatch, PlannedSample, Steering
+from rlvr_probe.steering import Plan, PlannedBatch, PlannedSample, Steering, drawn_tokens
 from rlvr_probe_trl.forced_lengths import ForcedLengths
 from rlvr_probe_trl.recorded_rewards import make_rewards
 
@@ -290,8 +289,8 @@ class _Training:
     def _ids(self, prompt: str, safe: Sequence[int]) -> list[int]:
         """Token ids of a prompt: drawn, the same in all processes and for the whole group."""
         index = int(prompt.rpartition(" ")[2])
-        draw = random.Random(f"{self._plan.source} {index}")
-        return draw.choices(safe, k=self._groups[index].prompt_tokens)
+        count = self._groups[index].prompt_tokens
+        return drawn_tokens(self._plan, index, safe, count=count)
 
 
 class _Prompts:

@@ -78,9 +78,9 @@ def test_a_plan_has_the_lengths_ends_rewards_and_waits_of_the_workload() -> None
             step=1,
             groups=(
                 PlannedGroup(
-                    7, (PlannedSample(3, False, (3.0,)), PlannedSample(20, True, (20.0,)))
+                    7, (sample(3), PlannedSample(20, True, (20.0,))), trained=True, start_s=0.0
                 ),
-                PlannedGroup(9, (PlannedSample(5, False, (5.0,)), PlannedSample(1, False, (1.0,)))),
+                PlannedGroup(9, (sample(5), sample(1)), trained=True, start_s=0.0),
             ),
             calls=(PlannedCall(0, 0, 2.0, 1.0), PlannedCall(0, 1, 2.0, 1.0)),
             shares=2,
@@ -232,6 +232,14 @@ def test_the_naive_plan_has_means_alone() -> None:
         (0, 2.0),
         (1, 2.0),
     }
+
+
+def test_the_naive_plan_waits_for_each_sample_where_functions_were_called_for_each() -> None:
+    calls = tuple(PlannedCall(0, 0, float(row), row=row) for row in range(4))
+    group = PlannedGroup(7, tuple(map(sample, (3, 4))))
+    plan = Plan("made", None, (PlannedBatch(1, (group, group), calls, 1),), ("exact",), 2, 9)
+    [naive] = make_naive(plan).batches
+    assert naive.calls == tuple(PlannedCall(0, 0, 1.5, row=row) for row in range(4))
 
 
 def test_the_shape_is_said_in_a_line() -> None:

@@ -25,6 +25,9 @@ class Truth:
         rewards: Calls of the reward function: ``value``, ``characters``; or requests to the
             service: ``value``, ``manner``.
         steps: Of the environment: ``turn``, ``value``.
+        batches: What was trained on, where a scenario asks for it: ``samples``, each with its
+            ``prompt``, ``runs`` of generated and added tokens in turn, ``last`` token,
+            ``truncated`` and ``reward``.
         gpus: How many GPUs of its cluster were ``taken`` when the training was over.
         processes: Python processes of the job: ``pid``, ``parent``, ``titles``.
     """
@@ -35,6 +38,7 @@ class Truth:
     weights: Lines
     rewards: Lines
     steps: Lines
+    batches: Lines
     gpus: Lines
     processes: Lines
 
@@ -76,6 +80,7 @@ def read_truth(folder: Path) -> Truth:
         weights=_book(books, "weights"),
         rewards=_book(books, "reward"),
         steps=_book(books, "step"),
+        batches=_book(books, "batch"),
         gpus=_book(books, "gpus"),
         processes=json.loads((folder / "processes.json").read_text()),
     )

@@ -17,10 +17,11 @@ from rlvr_probe.steering.plan import (
     PlannedSample,
     PlannedTool,
     PlannedTurn,
+    drawn_tokens,
 )
 from rlvr_probe.steering.waits import concurrent_functions, reward_waits
 
 __all__ = [
     "GROUP", "Plan", "PlannedBatch", "PlannedCall", "PlannedGroup", "PlannedSample", "PlannedTool",
-    "PlannedTurn", "Replay", "Steering", "concurrent_functions", "reward_waits",
+    "PlannedTurn", "Replay", "Steering", "concurrent_functions", "drawn_tokens", "reward_waits",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rlvr_probe.exceptions import SteeringError
-from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
+from rlvr_probe.model.batch import Batch, BatchShard, Group, Trajectory
 from rlvr_probe.model.workload import ReadWorkload, UntimedDuration, Workload
 from rlvr_probe.steering.plan import (
     Plan,
@@ -224,7 +224,9 @@ def _plan_batch(taken: _Given, cap: int, functions: Sequence[str]) -> PlannedBat
     columns = [_columns(shard, functions) for shard in batch.shards]
     share_of_row = [at for at, shard in enumerate(batch.shards) for _ in shard.response_tokens]
     groups = list[PlannedGroup]()
-    for group in batch.groups():
+    starts = [_start_ns(group) for group in batch.groups()]
+    first_ns = min((start for start in starts if start is not None), default=0)
+    for group, start_ns in zip(batch.groups(), starts, strict=True):
         prompts = {own.prompt_tokens for own in group.trajectories}
         if len(prompts) != 1 or not min(prompts):
             raise SteeringError(
@@ -236,9 +238,15 @@ def _plan_batch(taken: _Given, cap: int, functions: Sequence[str]) -> PlannedBat
             for own in group.trajectories
         )
         trained = batch.used is None or group.index in batch.used
-        groups.append(PlannedGroup(prompts.pop(), samples, trained))
+        start_s = None if start_ns is None else (start_ns - first_ns) / 1e9
+        groups.append(PlannedGroup(prompts.pop(), samples, trained, start_s))
     calls = tuple(_calls(taken, functions)) if functions else ()
     return PlannedBatch(batch.step, tuple(groups), calls, len(batch.shards))
+
+
+def _start_ns(group: Group) -> int | None:
+    known = [own.start_ns for own in group.trajectories if own.start_ns is not None]
+    return min(known, default=None)
 
 
 def _columns(shard: BatchShard, functions: Sequence[str]) -> list[bool]:

@@ -6,7 +6,8 @@ known: a workload that leaves it open is refused before anything starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import msgspec
 
 __all__ = [
     "Plan", "PlannedBatch", "PlannedCall", "PlannedGroup", "PlannedSample", "PlannedTool",
-    "PlannedTurn", "read_plan", "write_plan",
+    "PlannedTurn", "drawn_tokens", "read_plan", "write_plan",
 ]  # fmt: skip
 
 
@@ -72,11 +73,13 @@ class PlannedGroup:
         prompt_tokens: At least 1.
         samples: In their order.
         trained: Whether the recorded trainer trained on it; false where its filter dropped it.
+        start_s: Start of its first sample, s after the first of its batch; None if unknown.
     """
 
     prompt_tokens: int
     samples: tuple[PlannedSample, ...]
     trained: bool = True
+    start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,21 @@ class Plan:
         """The recorded trainer steps of its batches, in words."""
         first, last = self.batches[0].step, self.batches[-1].step
         return f"step {first}" if first == last else f"steps {first} to {last}"
+
+
+def drawn_tokens(
+    plan: Plan, group: int, usable: Sequence[int], *, count: int, turn: int = 0
+) -> list[int]:
+    """Token ids in place of a text, the same in all processes and for all samples of a group.
+
+    Args:
+        plan: Of the replay.
+        group: Position of the prompt among all groups of the plan.
+        usable: Ids to draw from.
+        count: How many.
+        turn: 0 for the prompt, n for what is added after n turns.
+    """
+    return random.Random(f"{plan.source} {group} {turn}").choices(usable, k=count)
 
 
 def write_plan(plan: Plan, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from statistics import fmean
@@ -58,24 +58,25 @@ def make_naive(plan: Plan) -> Plan:
 
     def batch(own: PlannedBatch) -> PlannedBatch:
         groups = tuple(PlannedGroup(prompt, (mean,) * len(group.samples)) for group in own.groups)
-        calls = tuple(
-            PlannedCall(function, share, seconds)
-            for function, seconds in _mean_waits(plan)
-            for share in range(own.shares)
-        )
-        return replace(own, groups=groups, calls=calls)
+        return replace(own, groups=groups, calls=tuple(_mean_calls(plan, own)))
 
     return replace(plan, batches=tuple(map(batch, plan.batches)), notes=())
 
 
-def _mean_waits(plan: Plan) -> list[tuple[int, float]]:
-    """For each function, the mean of what it took one share of a batch, s."""
-    shares = sum(batch.shares for batch in plan.batches)
-    calls = [call for batch in plan.batches for call in batch.calls]
-    return [
-        (index, sum(call.seconds for call in calls if call.function == index) / shares)
-        for index in range(len(plan.functions))
-    ]
+def _mean_calls(plan: Plan, batch: PlannedBatch) -> Iterator[PlannedCall]:
+    """A call of each function for each share, or for each sample where they were called so."""
+    calls = [call for own in plan.batches for call in own.calls]
+    of_samples = all(call.row is not None for call in calls)
+    if of_samples:
+        places = {(call.share, call.row): None for call in batch.calls}
+        count = sum(1 for _ in plan.samples)
+    else:
+        places = {(share, None): None for share in range(batch.shares)}
+        count = sum(own.shares for own in plan.batches)
+    for index in range(len(plan.functions)):
+        seconds = sum(call.seconds for call in calls if call.function == index) / count
+        for share, row in places:
+            yield PlannedCall(index, share, seconds, row=row)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -158,7 +158,7 @@ class AsyncLLM:
         seed = hashlib.sha256(f"{self.args.seed - self._engine} {number} {ids}".encode()).digest()
         rng = random.Random(seed)
         most = sampling_params.max_tokens
-        count = self._length(rng, most)
+        count = max(self._length(rng, most), sampling_params.min_tokens)
         tokens = [rng.randint(3, 258) for _ in range(count)]
         if count < most:
             tokens[-1] = self._tokenizer.eos_token_id

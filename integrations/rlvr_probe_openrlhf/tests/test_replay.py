@@ -1,0 +1,201 @@
+"""Real jobs of OpenRLHF, recorded and replayed, compared by the books that both of them kept."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rlvr_probe_openrlhf.recorded_rewards import PlannedLabel
+from rlvr_probe_openrlhf.replay import OpenrlhfReplay, PlannedPrompts, find_misfits
+from rlvr_probe_openrlhf.tests.runs import FEW, FILTERED, GROUP, PROMPTS, Runner, Scenario
+
+from rlvr_probe.steering import (
+    Plan,
+    PlannedBatch,
+    PlannedCall,
+    PlannedGroup,
+    PlannedSample,
+    PlannedTurn,
+)
+from tests.planted import Planted
+
+BATCHES = ("OPENRLHF_CPU_MODULE=openrlhf_cpu_batches",)
+SCENARIOS = {
+    "one rank": Scenario(environment=BATCHES),
+    "two ranks": Scenario(ranks=2, engines=2, arguments=FEW, environment=BATCHES),
+    "agent": Scenario(
+        agent=True,
+        arguments=FEW,
+        environment=BATCHES,
+        planted=Planted("tool", "step", 1.0),
+    ),
+    "filtered": Scenario(arguments=(*FEW, *FILTERED), environment=BATCHES),
+}
+
+
+def shape(sample: dict[str, Any]) -> tuple[Any, ...]:
+    """All that a replay is to repeat of a sample."""
+    return (len(sample["prompt"]), tuple(sample["runs"]), sample["truncated"], sample["reward"])
+
+
+def groups(batch: dict[str, Any]) -> Counter[tuple[Any, ...]]:
+    """The prompts of a batch, each with its samples in their order; engines answer in any order."""
+    samples = batch["samples"]
+    parts = [samples[at : at + GROUP] for at in range(0, len(samples), GROUP)]
+    assert all(len({tuple(own["prompt"]) for own in part}) == 1 for part in parts)
+    assert len({tuple(part[0]["prompt"]) for part in parts}) == len(parts) == PROMPTS
+    return Counter(tuple(map(shape, part)) for part in parts)
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(2000)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one rank",
+        "agent",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("two ranks", "filtered")),
+    ],
+)
+def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str) -> None:
+    recorded = runner.finished(SCENARIOS[name])
+    again = replace(recorded.scenario, workload=str(recorded.recording), planted=None)
+    replayed = runner.finished(again)
+    batches = recorded.truth.batches
+    assert len(batches) == recorded.scenario.steps
+    assert [*map(groups, replayed.truth.batches)] == [*map(groups, batches)]
+    # A response that was not cut ends with the token that ends one.
+    ends = [own["last"] for batch in replayed.truth.batches for own in batch["samples"]
+            if not own["truncated"]]  # fmt: skip
+    assert len(set(ends)) == 1
+    assert f"replayed all {len(batches)} batches" in replayed.output
+    assert "min_tokens and max_tokens of each request (rung 2 of 5" in replayed.output
+
+
+# ---------------------------------------------------------------- what OpenRLHF cannot replay
+
+
+def plan(*groups: PlannedGroup, calls: tuple[PlannedCall, ...] = (), functions: int = 1) -> Plan:
+    """One batch of these groups."""
+    names = tuple(f"reward_{index}" for index in range(functions))
+    batch = PlannedBatch(1, groups, calls, 1)
+    return Plan("made", "openrlhf", (batch,), names, len(groups[0].samples), 9, ranks=1)
+
+
+def one(*rewards: float | None) -> PlannedSample:
+    return PlannedSample(4, False, rewards)
+
+
+TURNS = PlannedSample(9, False, (1.0,), (PlannedTurn(5, 4), PlannedTurn(11, 2)))
+"""Two turns: the environment answers the first with 2 tokens, and the last with 1."""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (plan(PlannedGroup(5, (one(1.0), one(0.0)))), ""),
+        (plan(PlannedGroup(5, (TURNS,))), ""),
+        (
+            plan(PlannedGroup(5, (one(1.0),)), PlannedGroup(5, (one(1.0), one(1.0)))),
+            "groups have 1, 2 samples",
+        ),
+        (
+            plan(PlannedGroup(5, (one(1.0),)), calls=(PlannedCall(0, 0, 1.0),)),
+            "reward functions of the workload take a whole batch",
+        ),
+        (plan(PlannedGroup(5, (one(None),))), "some samples have no reward"),
+        (
+            plan(PlannedGroup(5, (replace(TURNS, turns=(PlannedTurn(5, 4), PlannedTurn(7, 2))),))),
+            "some turns have a shorter context",
+        ),
+        (plan(PlannedGroup(5, (TURNS,)), functions=0), "turns and tool calls need"),
+        (plan(PlannedGroup(5, (one(),), trained=False), functions=0), "which groups a filter"),
+    ],
+)
+def test_what_openrlhf_cannot_replay_is_refused(wanted: Plan, reason: str) -> None:
+    found = OpenrlhfReplay().refusal(wanted)
+    assert (found or "").startswith(reason)
+    assert (found is None) == (not reason)
+
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "rollout": {"batch_size": 2, "vllm_generate_batch_size": 2, "n_samples_per_prompt": 1,
+        "max_new_tokens": 9},
+    "data": {"max_len": 14},
+    "train": {"async_enable": False, "num_episodes": 1},
+    "algo": {"dynamic_filtering_enable": False, "dynamic_filtering_range": (0.0, 1.0)},
+}  # fmt: skip
+
+
+def misfits(wanted: Plan, **changed: object) -> list[str]:
+    """Of settings that fit but for those that changed, by ``section__name``."""
+    args = {section: {**values} for section, values in SETTINGS.items()}
+    for name, value in changed.items():
+        section, _, setting = name.partition("__")
+        args[section][setting] = value
+    given = SimpleNamespace(**{name: SimpleNamespace(**own) for name, own in args.items()})
+    return list(find_misfits(wanted, given))
+
+
+def test_settings_that_do_not_fit_are_named_with_those_that_do() -> None:
+    wanted = plan(PlannedGroup(5, (one(0.5),)), PlannedGroup(5, (one(0.5),)))
+    assert misfits(wanted) == []
+    assert misfits(
+        wanted,
+        rollout__batch_size=3,
+        rollout__n_samples_per_prompt=2,
+        data__max_len=13,
+        train__async_enable=True,
+        train__num_episodes=2,
+    ) == [
+        "no train.async_enable",
+        "rollout.batch_size=2 (found 3)",
+        "rollout.n_samples_per_prompt=1 (found 2)",
+        "train.num_episodes=1 (found 2)",
+        "data.max_len=14 (found 13), or a smaller rollout.max_new_tokens",
+    ]
+    assert misfits(wanted, rollout__max_new_tokens=None, data__max_len=8) == [
+        "data.max_len=14 (found 8)"
+    ]
+    assert misfits(wanted, rollout__max_new_tokens=3) == ["rollout.max_new_tokens=9 (found 3)"]
+    assert misfits(wanted, algo__dynamic_filtering_enable=True) == [
+        "no algo.dynamic_filtering_enable"
+    ]
+
+
+def test_a_filter_has_to_select_the_groups_as_recorded() -> None:
+    dropped = PlannedGroup(5, (one(1.0),), trained=False)
+    wanted = plan(PlannedGroup(5, (one(0.5),)), dropped, PlannedGroup(5, (one(0.5),)))
+    assert misfits(wanted) == ["algo.dynamic_filtering_enable"]
+    assert misfits(wanted, algo__dynamic_filtering_enable=True) == []
+    [wrong] = misfits(
+        wanted, algo__dynamic_filtering_enable=True, algo__dynamic_filtering_range=(0.6, 2.0)
+    )
+    assert "selects the groups as recorded (found 0.6 to 2.0, by which 3 of 3 differ)" in wrong
+
+
+def test_prompts_come_in_the_order_in_which_they_were_started() -> None:
+    starts = [2.0, 0.0, 1.0]
+    groups = [replace(PlannedGroup(5, (one(1.0),)), start_s=start) for start in starts]
+    first = plan(*groups)
+    unknown = PlannedBatch(2, tuple(replace(own, start_s=None) for own in groups), (), 1)
+    both = replace(first, batches=(*first.batches, unknown))
+    rows = [("sums", ["a"], ["left"], [None]), ("sums", ["b"], ["right"], [None])]
+    given = list(PlannedPrompts(both, rows))
+    assert [row[2][0].group for row in given] == [1, 2, 0, 3, 4, 5]
+    assert [(row[1], str(row[2][0])) for row in given[:3]] == [
+        (["a"], "left"),
+        (["b"], "right"),
+        (["a"], "left"),
+    ]
+
+
+def test_a_label_goes_through_a_pickle_with_what_it_knows() -> None:
+    label = pickle.loads(pickle.dumps(PlannedLabel.of(3, "left", 0.5, 1.0)))
+    assert (label, label.group, label.own, label.seconds, label.reward) == (
+        "left", 3, "left", 0.5, 1.0,
+    )  # fmt: skip
