@@ -66,7 +66,7 @@ class Scenario:
         vllm: vLLM's own engine generates, on the CPU, in place of a stand-in.
         fixed: One request after the other, so that each run takes answers in the same order.
         planted: What sleeps.
-        workload: What the job replays; it records itself if this is empty.
+        replay: Arguments of `rlvr-probe replay` for the workload; without any it records itself.
         arguments: More of OpenRLHF's.
         environment: More variables, as ``NAME=value``.
         exit_status: What the driver ends with.
@@ -85,7 +85,7 @@ class Scenario:
     vllm: bool = False
     fixed: bool = False
     planted: Planted | None = None
-    workload: str = ""
+    replay: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     exit_status: int = 0
@@ -183,7 +183,7 @@ class Runner(trainings.Runner[Scenario, Finished]):
         # Nothing is waited for that outlives a job.
         command += [str(scenario.timeout_s), "0", str(folder / "processes.json")]
         if scenario.how == "launcher":
-            words = ["replay", scenario.workload] if scenario.workload else ["run"]
+            words = ["replay", *scenario.replay] if scenario.replay else ["run"]
             command += [str(interpreter.with_name("rlvr-probe")), *words, "--"]
         command += [str(interpreter), str(JOB / "openrlhf_cpu_launch.py")]
         books = folder / "books"

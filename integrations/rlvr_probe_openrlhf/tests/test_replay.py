@@ -63,10 +63,11 @@ def groups(batch: dict[str, Any]) -> Counter[tuple[Any, ...]]:
 )
 def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str) -> None:
     recorded = runner.finished(SCENARIOS[name])
-    again = replace(recorded.scenario, workload=str(recorded.recording), planted=None)
-    replayed = runner.finished(again)
-    batches = recorded.truth.batches
-    assert len(batches) == recorded.scenario.steps
+    # The last batch of a job whose prompts are filtered is what is left of them.
+    batches = [own for own in recorded.truth.batches if len(own["samples"]) == PROMPTS * GROUP]
+    assert len(batches) >= 2
+    words = (str(recorded.recording), "--steps", f"1:{len(batches)}")
+    replayed = runner.finished(replace(recorded.scenario, replay=words, planted=None))
     assert [*map(groups, replayed.truth.batches)] == [*map(groups, batches)]
     # A response that was not cut ends with the token that ends one.
     ends = [own["last"] for batch in replayed.truth.batches for own in batch["samples"]
