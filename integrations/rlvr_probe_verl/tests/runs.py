@@ -52,7 +52,8 @@ class Scenario:
     Attributes:
         verl: Release that runs it.
         trainer: ``v0`` or, from verl 0.9 on, ``v1``.
-        how: ``attach`` (the driver attaches), ``launcher`` or ``bare`` (no probe).
+        how: ``attach`` (the driver attaches), ``launcher``, ``replay`` or ``bare`` (no probe).
+        workload: What ``replay`` replays, and its options.
         ranks: Data-parallel ranks, each with a server of its own.
         steps: Training steps; the last one ends with a validation.
         tools: Tool calls of a conversation, at most; 0 is without tools. verl 0.8 and newer.
@@ -70,6 +71,7 @@ class Scenario:
     verl: str
     trainer: str = "v0"
     how: str = "attach"
+    workload: tuple[str, ...] = ()
     ranks: int = 1
     steps: int = 2
     tools: int = 0
@@ -279,8 +281,11 @@ class Runner(trainings.Runner[Scenario, Finished]):
         assets = self._assets(interpreter, heads=2 if scenario.vllm else 4)
         (folder / "books").mkdir(parents=True)
         command = [str(interpreter), str(JOB / "verl_cpu_launch.py")]
+        launcher = str(interpreter.with_name("rlvr-probe"))
         if scenario.how == "launcher":
-            command = [str(interpreter.with_name("rlvr-probe")), "run", "--", *command]
+            command = [launcher, "run", "--", *command]
+        if scenario.how == "replay":
+            command = [launcher, "replay", *scenario.workload, "--", *command]
         return [*command, *_overrides(scenario, assets)], _environment(scenario, folder, ray)
 
     def _assets(self, interpreter: Path, heads: int) -> Path:

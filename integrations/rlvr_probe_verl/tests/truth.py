@@ -28,6 +28,9 @@ class Truth:
         rewards: Calls of the reward function: ``split`` and ``index`` of the prompt, ``value``.
         outputs: Of sessions that may have several, as verl takes each to its queue: ``uid``,
             ``session``, ``number``, ``prompt`` and ``response`` (lengths), ``reward``.
+        trained: What is trained on, from tensors of verl: ``samples`` with their ``uid``,
+            ``prompt`` (token ids), ``response`` (length), ``ended`` (by an end token),
+            ``inner_ends`` and ``reward``; V1 has a line for each, with its ``step``. Since 0.6.
         killed: When the last 0.2 s of a process began that was killed.
         tools: Calls of the tool: ``tool``, ``failed``.
         selected: What a recipe did with each generation batch: ``step``, ``inputs`` (lengths of its
@@ -46,6 +49,7 @@ class Truth:
     weights: Lines
     rewards: Lines
     outputs: Lines
+    trained: Lines
     killed: Lines
     tools: Lines
     selected: Lines
@@ -90,6 +94,7 @@ def read_truth(folder: Path) -> Truth:
         weights=_book(books, "weights"),
         rewards=_book(books, "reward"),
         outputs=_book(books, "output"),
+        trained=_book(books, "trained"),
         killed=_book(books, "killed"),
         tools=_book(books, "tool"),
         selected=_book(books, "selected"),

@@ -6,7 +6,8 @@ Loaded by verl itself (``VERL_USE_EXTERNAL_MODULES``) in every process that impo
     model, which gets the trainer's weights whenever verl synchronises them, samples with them,
     stops when it is told to abort, and keeps a book of its requests. How many tokens a request
     gives, and which, follows from the seed, the prompt and the number of requests with this prompt
-    before; with verl's ``full_determinism`` from the id of the request instead of that number.
+    before; with verl's ``full_determinism`` from the id of the request instead of that number. It
+    is at least ``min_tokens``, before which nothing ends, as in vLLM.
 *   Platform of verl 0.9 (``VERL_PLATFORM=cpu``); for older releases see ``verl_cpu_device``.
 """
 
@@ -24,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import verl_cpu_batches  # noqa: F401 - keeps books
 import wrapt
 from verl_cpu_books import CANARY, booked, write
 
@@ -243,11 +245,12 @@ class Server:
             ids, scores, ended = tool_call, [-1.0] * len(tool_call), "completed"
         else:
             cap = min(self._config.response_length, sampling_params.get("max_tokens") or 1 << 30)
-            count = self._length(draw, cap)
+            least = sampling_params.get("min_tokens") or 0
+            count = max(least, self._length(draw, cap))
             heat = sampling_params.get("temperature") or 0.0
             async with self._slots:
                 ids, scores, ended = await asyncio.to_thread(
-                    self._sample, prompt, count, heat, draw.getrandbits(63)
+                    self._sample, prompt, (least, count), heat, draw.getrandbits(63)
                 )
         self._served = [*self._served[-63:], prompt + ids]
         write(
@@ -299,17 +302,20 @@ class Server:
 
     @torch.no_grad()
     def _sample(
-        self, prompt: list[int], count: int, heat: float, seed: int
+        self, prompt: list[int], lengths: tuple[int, int], heat: float, seed: int
     ) -> tuple[list[int], list[float], str]:
         generator = torch.Generator().manual_seed(seed)
         ids: list[int] = []
         scores: list[float] = []
         past, given = None, torch.tensor([prompt])
-        for _ in range(count):
+        least, count = lengths
+        for number in range(count):
             if self._aborting:
                 return ids, scores, "aborted"
             step = self._model(input_ids=given, past_key_values=past, use_cache=True)
             past, logits = step.past_key_values, step.logits[0, -1, :400].float()
+            if number < least:
+                logits[self._tokenizer.eos_token_id] = -torch.inf
             shares = torch.softmax(logits / max(heat, 1e-3), -1)
             chosen = torch.multinomial(shares, 1, generator=generator) if heat else shares.argmax()
             token = int(chosen)
