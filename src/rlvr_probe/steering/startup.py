@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -23,6 +23,10 @@ from rlvr_probe.steering.plan import read_plan
 from rlvr_probe.steering.progress import PLAN, Progress
 
 __all__ = ["arm"]
+
+
+_read_plan = cache(read_plan)
+"""A process imports several modules of a framework."""
 
 
 def arm(folder: Path) -> None:
@@ -39,7 +43,7 @@ def arm(folder: Path) -> None:
 
 def _steer(replay: Replay, progress: Progress, module: ModuleType) -> None:
     """Runs inside the import of a framework: what it raises ends the training, and shall."""
-    steering = Steering(read_plan(progress.folder / PLAN), _say, progress.done)
+    steering = Steering(_read_plan(progress.folder / PLAN), _say, progress.done)
     replay.steer(module, steering)
     progress.steered(replay.name)
 
