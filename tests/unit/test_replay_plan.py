@@ -234,12 +234,13 @@ def test_the_naive_plan_has_means_alone() -> None:
     }
 
 
-def test_the_naive_plan_waits_for_each_sample_where_functions_were_called_for_each() -> None:
-    calls = tuple(PlannedCall(0, 0, float(row), row=row) for row in range(4))
-    group = PlannedGroup(7, tuple(map(sample, (3, 4))))
-    plan = Plan("made", None, (PlannedBatch(1, (group, group), calls, 1),), ("exact",), 2, 9)
-    [naive] = make_naive(plan).batches
-    assert naive.calls == tuple(PlannedCall(0, 0, 1.5, row=row) for row in range(4))
+def test_calls_for_single_rows_take_their_mean_in_a_naive_plan() -> None:
+    calls = (PlannedCall(0, 0, 1.0, 2.0, row=0), PlannedCall(0, 0, 4.0, 2.5, row=1))
+    group = PlannedGroup(5, (PlannedSample(4, False, (1.0,)),) * 2)
+    made = Plan("made", "verl", (PlannedBatch(1, (group,), calls, 1),), ("exact",), 2, 9)
+    [naive] = make_naive(made).batches
+    assert naive.calls == tuple(replace(own, seconds=2.5) for own in calls)
+    assert reward_waits(naive, 1, 0, 1) == [3.0]  # from 2.0 to 5.0
 
 
 def test_the_shape_is_said_in_a_line() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from statistics import fmean
@@ -56,27 +57,43 @@ def make_naive(plan: Plan) -> Plan:
     )
     mean = PlannedSample(response, False, rewards)
 
+    waits, of_rows = _mean_waits(plan), _mean_calls(plan)
+
     def batch(own: PlannedBatch) -> PlannedBatch:
         groups = tuple(PlannedGroup(prompt, (mean,) * len(group.samples)) for group in own.groups)
-        return replace(own, groups=groups, calls=tuple(_mean_calls(plan, own)))
+        calls = [
+            PlannedCall(function, share, seconds)
+            for function, seconds in waits
+            for share in range(own.shares)
+        ]
+        # Those of single rows overlap: each takes the mean, when it was.
+        calls += [
+            replace(call, seconds=of_rows[call.function]) for call in own.calls
+            if call.row is not None
+        ]  # fmt: skip
+        return replace(own, groups=groups, calls=tuple(calls))
 
     return replace(plan, batches=tuple(map(batch, plan.batches)), notes=())
 
 
-def _mean_calls(plan: Plan, batch: PlannedBatch) -> Iterator[PlannedCall]:
-    """A call of each function for each share, or for each sample where they were called so."""
-    calls = [call for own in plan.batches for call in own.calls]
-    of_samples = all(call.row is not None for call in calls)
-    if of_samples:
-        places = {(call.share, call.row): None for call in batch.calls}
-        count = sum(1 for _ in plan.samples)
-    else:
-        places = {(share, None): None for share in range(batch.shares)}
-        count = sum(own.shares for own in plan.batches)
-    for index in range(len(plan.functions)):
-        seconds = sum(call.seconds for call in calls if call.function == index) / count
-        for share, row in places:
-            yield PlannedCall(index, share, seconds, row=row)
+def _mean_waits(plan: Plan) -> list[tuple[int, float]]:
+    """For each function with calls for a share of a batch, the mean of what those took, s."""
+    shares = sum(batch.shares for batch in plan.batches)
+    calls = [call for batch in plan.batches for call in batch.calls if call.row is None]
+    return [
+        (index, sum(call.seconds for call in calls if call.function == index) / shares)
+        for index in sorted({call.function for call in calls})
+    ]
+
+
+def _mean_calls(plan: Plan) -> dict[int, float]:
+    """By function, the mean of a call for a single row, s."""
+    seconds = defaultdict[int, list[float]](list)
+    for batch in plan.batches:
+        for call in batch.calls:
+            if call.row is not None:
+                seconds[call.function].append(call.seconds)
+    return {function: fmean(own) for function, own in seconds.items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
