@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 FILES = "rlvr-probe-replay"
-"""What stands for the files of a training, where the plan is its data."""
+"""What stands for the data files of a run, where the plan is its data."""
 GROUP = "rlvr_probe_group"
 """Of a row of the dataset: position of its group among all groups of the plan."""
 ROW = "rlvr_probe_row"
@@ -80,7 +80,7 @@ class Samples:
     def seconds(self, number: int) -> float:
         """How long its reward takes, s.
 
-        What was recorded of its whole batch begins when this sample is generated: the last one
+        What was recorded of its whole batch starts when this sample is generated: the last one
         ends as late as recorded.
         """
         batch, row = divmod(number, self.rows)
@@ -132,8 +132,8 @@ def samples() -> Samples:
     """
     if _samples is None:
         raise SteeringError(
-            "a process of verl has no plan: start Ray inside the command that is replayed, and put"
-            " TMPDIR on storage that all nodes share"
+            "a process of verl has no plan: rlvr-probe must be installed in its Python, and TMPDIR"
+            " be a folder that all nodes share"
         )
     return _samples
 

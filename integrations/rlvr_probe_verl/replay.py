@@ -7,19 +7,21 @@ these; lengths are parameters of each request.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
+from rlvr_probe.reading import option
 from rlvr_probe.steering import Plan, Steering
 from rlvr_probe_verl import recorded_samples
 from rlvr_probe_verl.recorded_samples import FILES, GROUP, ROW, samples
 
-__all__ = ["VerlReplay"]
+__all__ = ["VerlReplay", "misfits"]
 
 _SETTINGS = "verl.utils.config"
 _MANAGER = "verl.experimental.agent_loop.agent_loop"
@@ -39,8 +41,6 @@ class VerlReplay:
         """See :class:`~rlvr_probe.steering.Replay`."""
         sizes = sorted({len(batch.groups) for batch in plan.batches})
         members = sorted({len(group.samples) for group in plan.groups})
-        if any(sample.turns for sample in plan.samples):
-            return "turns and tool calls cannot be steered in verl yet"
         if len(members) > 1:
             found = ", ".join(map(str, members))
             return f"groups have {found} samples; verl needs the same number in each"
@@ -66,6 +66,10 @@ class VerlReplay:
             "a workload has no evaluations: those of the command run as they are, and get reward 0",
             "an end token takes the place of the last token generated, and has its probability",
         ]
+        if any(sample.turns for sample in plan.samples):
+            lost += [
+                "tools are waits, at the same time those of a turn: a recording shows no tool calls"
+            ]
         if len(plan.functions) > 1:
             lost.append(f"verl has one reward function: it gives the sum of {len(plan.functions)}")
         if unknown := sum(None in sample.rewards for sample in plan.samples):
@@ -105,7 +109,7 @@ def _steer_settings(module: Any, steering: Steering) -> None:
         if "rlvr_probe" not in config.data:
             if not _is_supported():
                 raise SteeringError("this verl cannot be steered; expected 0.7 or newer")
-            if wrong := list(_misfits(config, steering.plan)):
+            if wrong := list(misfits(config, steering.plan)):
                 raise SteeringError(
                     f"the training does not fit the workload; set {'; '.join(wrong)}"
                 )
@@ -116,13 +120,9 @@ def _steer_settings(module: Any, steering: Steering) -> None:
     module.validate_config = steered
 
 
-def _misfits(config: Any, plan: Plan) -> Iterator[str]:
-    """Settings that do not fit the plan, as they should be."""
-    from omegaconf import OmegaConf
-
-    def found(name: str) -> Any:
-        return OmegaConf.select(config, name)
-
+def misfits(config: Any, plan: Plan) -> Iterator[str]:
+    """Settings of verl that do not fit the plan, as they should be."""
+    found = partial(option, config)
     wanted = dict(VerlReplay().settings(plan))
     longest = max(sample.response_tokens for sample in plan.samples)
     if not any(sample.cut and sample.response_tokens == plan.cap for sample in plan.samples):
@@ -158,17 +158,20 @@ def _misfits(config: Any, plan: Plan) -> Iterator[str]:
 
 def _longest_context(plan: Plan) -> int:
     return max(
-        group.prompt_tokens + sample.response_tokens
+        prompt + response
         for group in plan.groups
         for sample in group.samples
+        for prompt, response in (
+            (group.prompt_tokens, sample.response_tokens),
+            *((turn.prompt_tokens, turn.response_tokens) for turn in sample.turns),
+        )
     )
 
 
 def _put_plugins(config: Any, plan: Plan) -> None:
     """Have verl load dataset and reward function of the plan."""
-    from omegaconf import open_dict
-
-    with open_dict(config):
+    # verl's settings are made of it, and refuse new names.
+    with sys.modules["omegaconf"].open_dict(config):
         data = config.data
         own = {"custom_cls": data.get("custom_cls"), "train_files": data.train_files}
         data.rlvr_probe = own
@@ -209,7 +212,7 @@ def _introduce(config: Any, steering: Steering) -> None:
 
 
 def _number_rows(manager: Any) -> None:
-    """Tell each row of a batch which sample of its group it is; V1 does so itself."""
+    """Number the rows of a batch within their groups, as V1 does itself."""
     generate = manager.generate_sequences
 
     @wraps(generate)
@@ -229,7 +232,7 @@ def _number_rows(manager: Any) -> None:
 
 
 def _count_samples(buffer: Any) -> None:
-    """End a training of V1, which goes on without samples that failed."""
+    """End a run of V1, which goes on without samples that failed."""
     take = buffer.sample
 
     @wraps(take)

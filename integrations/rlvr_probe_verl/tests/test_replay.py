@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rlvr_probe_verl.recorded_samples import Samples
-from rlvr_probe_verl.replay import VerlReplay
+from rlvr_probe_verl.replay import VerlReplay, misfits
 from rlvr_probe_verl.tests.runs import Finished, Runner, Scenario
 
 from rlvr_probe.exceptions import SteeringError
@@ -28,8 +28,7 @@ SCENARIOS = {
     "0.8": Scenario("0.8.0", how="launcher"),
     "0.7": Scenario("0.7.1", how="launcher"),
 }
-CAP = 32
-"""Longest response that they allow."""
+TOOLS = Scenario("0.9.1", how="launcher", tools=3, overrides=("trainer.test_freq=-1",))
 FULL = frozenset({"v0", "0.8", "0.7"})
 every_job = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in
@@ -43,7 +42,7 @@ def replayed(recorded: Finished, *options: str, **changes: Any) -> Scenario:
         recorded.scenario,
         how="replay",
         workload=(str(recorded.recording), *options),
-        environment=(*recorded.scenario.environment, "VERL_CPU_SEED=7"),
+        environment=(*recorded.scenario.environment, "VERL_CPU_SEED=7", "VERL_CPU_TOOLS="),
         **changes,
     )
 
@@ -56,10 +55,13 @@ def steps(finished: Finished) -> list[list[tuple[int, list[tuple[int, bool, floa
     by_step = defaultdict[int, list[dict[str, Any]]](list)
     for number, line in enumerate(finished.truth.trained):
         by_step[line.get("step", number)] += line["samples"]
-    return [groups(by_step[step]) for step in sorted(by_step)]
+    cap = 400 if finished.scenario.tools else 32
+    return [groups(by_step[step], cap) for step in sorted(by_step)]
 
 
-def groups(samples: list[dict[str, Any]]) -> list[tuple[int, list[tuple[int, bool, float]]]]:
+def groups(
+    samples: list[dict[str, Any]], cap: int
+) -> list[tuple[int, list[tuple[int, bool, float]]]]:
     by_uid = defaultdict[str, list[dict[str, Any]]](list)
     for sample in samples:
         by_uid[sample["uid"]].append(sample)
@@ -74,7 +76,7 @@ def groups(samples: list[dict[str, Any]]) -> list[tuple[int, list[tuple[int, boo
             sorted(
                 (
                     sample["response"],
-                    sample["response"] == CAP and not sample["ended"],
+                    sample["response"] == cap and not sample["ended"],
                     sample["reward"],
                 )
                 for sample in own
@@ -94,13 +96,34 @@ def test_every_sample_of_a_replay_is_what_was_recorded(name: str, runner: Runner
     samples = [sample for step in expected for _, group in step for sample in group]
     assert len(samples) == 2 * 4 * 4
     assert {cut for _, cut, _ in samples} == {True, False}
-    assert len({length for length, *_ in samples}) > 8
+    assert len({length for length, *_ in samples}) > 5
     assert steps(again) == expected
     generated = [sample for line in again.truth.trained for sample in line["samples"]]
     assert sum(sample["inner_ends"] for sample in generated) == 0
     assert sum(sample["ended"] for sample in generated) == sum(not cut for _, cut, _ in samples)
     assert "replayed all 2 batches" in again.output
     assert "lengths: parameters of each request, by an agent loop (rung 2 of 5)" in again.output
+
+
+@pytest.mark.conformance
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_turns_and_tools_of_a_replay_are_what_was_recorded(runner: Runner) -> None:
+    recorded = runner.finished(TOOLS)
+    again = runner.finished(replayed(recorded))
+    turns = [
+        sorted((len(line["prompt"]), len(line["output"])) for line in own.truth.requests)
+        for own in (recorded, again)
+    ]
+    assert len(turns[0]) > 2 * 4 * 4
+    assert turns[1] == turns[0]
+    assert steps(again) == steps(recorded)
+    # By verl's own clock; a busy machine makes both longer.
+    name = "timing_s/agent_loop/tool_calls/mean"
+    waits = [[own.truth.metrics[step][name] for step in (1, 2)] for own in (recorded, again)]
+    assert all(wait > 0.02 for wait in waits[0])
+    assert all(0.8 * was < is_now < was + 1 for was, is_now in zip(*waits, strict=True))
+    assert "replayed all 2 batches" in again.output
 
 
 @pytest.mark.conformance
@@ -150,10 +173,8 @@ ONE = PlannedSample(4, False, (0.5,))
 
 def test_what_verl_cannot_replay_is_refused() -> None:
     replay = VerlReplay()
-    turns = replace(ONE, turns=(PlannedTurn(5, 2), PlannedTurn(8, 1)))
     assert replay.refusal(plan([[ONE]])) is None
     assert replay.refusal(plan([[ONE, ONE]], [[ONE, ONE]])) is None
-    assert replay.refusal(plan([[turns]])) == "turns and tool calls cannot be steered in verl yet"
     assert replay.refusal(plan([[ONE, ONE], [ONE]])) == (
         "groups have 1, 2 samples; verl needs the same number in each"
     )
@@ -173,11 +194,81 @@ def test_the_settings_are_those_of_the_plan() -> None:
 
 
 def test_what_is_not_reproduced_is_listed() -> None:
-    none = replace(ONE, rewards=(None, 1.0))
+    turns = (PlannedTurn(5, 2), PlannedTurn(8, 1))
+    none = replace(ONE, rewards=(None, 1.0), turns=turns)
     made = plan([[none, replace(ONE, rewards=(0.5, 1.0))]])
     lost = VerlReplay().losses(replace(made, functions=("first", "second")))
     assert "verl has one reward function: it gives the sum of 2" in lost
+    assert any(own.startswith("tools are waits") for own in lost)
     assert "1 samples for which a reward function gave nothing get 0 of it" in lost
+
+
+def fitting(made: Plan, **changed: object) -> dict[str, Any]:
+    """Settings that fit a plan, as verl has them, but for some; of their names dots are ``__``."""
+    config: dict[str, Any] = {}
+    names = {name.replace("__", "."): value for name, value in changed.items()}
+    for name, value in {**VerlReplay().settings(made), **names}.items():
+        *sections, last = name.split(".")
+        place = config
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return config
+
+
+CUT = replace(ONE, response_tokens=9, cut=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"data__gen_batch_size": 1}, ""),
+        ({"data__gen_batch_size": 2}, "data.gen_batch_size=null (found 2)"),
+        ({"data__max_prompt_length": 6}, ""),
+        ({"data__max_prompt_length": 4}, "data.max_prompt_length=5 (found 4)"),
+        ({"data__max_response_length": 10}, "data.max_response_length=9 (found 10)"),
+        ({"trainer__total_training_steps": None, "trainer__total_epochs": 1}, ""),
+        (
+            {"trainer__total_training_steps": None, "trainer__total_epochs": 2},
+            "trainer.total_training_steps=1 (found None)",
+        ),
+        (
+            {"reward__reward_model": {"enable": True}},
+            "reward.reward_model.enable=False (found True)",
+        ),
+        ({"data__sampler": {"class_path": "a.py"}}, "data.sampler.class_path=null (found a.py)"),
+        ({"trainer__use_v1": True, "trainer__v1": {"trainer_mode": "sync"}}, ""),
+        (
+            {"trainer__use_v1": True, "trainer__v1": {"trainer_mode": "separate_async"}},
+            "trainer.v1.trainer_mode=sync (found separate_async)",
+        ),
+        (
+            {"actor_rollout_ref__rollout__max_model_len": 13},
+            "actor_rollout_ref.rollout.max_model_len=14 (found 13)",
+        ),
+        (
+            {"actor_rollout_ref__rollout__name": "trtllm"},
+            "another actor_rollout_ref.rollout.name than trtllm, which does not let a request have"
+            " its length",
+        ),
+        (
+            {"algorithm__adv_estimator": "remax"},
+            "another algorithm.adv_estimator than remax, which generates answers of its own",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(changed: dict[str, Any], said: str) -> None:
+    made = plan([[ONE, CUT]])
+    assert list(misfits(fitting(made, **changed), made)) == [said][: bool(said)]
+
+
+def test_a_longer_cap_fits_where_nothing_was_cut() -> None:
+    made = plan([[ONE, ONE]])
+    assert list(misfits(fitting(made, data__max_response_length=100), made)) == []
+    assert list(misfits(fitting(made, data__max_response_length=4), made)) == []
+    assert list(misfits(fitting(made, data__max_response_length=3), made)) == [
+        "data.max_response_length=4 (found 3)"
+    ]
 
 
 def given(made: Plan) -> Samples:

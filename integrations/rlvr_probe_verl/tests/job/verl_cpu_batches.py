@@ -14,6 +14,7 @@ from verl_cpu_books import write
 
 EOS = 2
 """Id of ``<|im_end|>`` (``verl_cpu_assets``)."""
+NAMES = {"attention_mask", "prompts", "responses", "token_level_scores"}
 
 
 def line_of(uid: Any, prompt: list[int], response: list[int], reward: float) -> dict[str, Any]:
@@ -35,7 +36,8 @@ def _batches(module: Any) -> None:
     @functools.wraps(compute)
     def kept(data: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = data.batch
-        if "prompts" in tensors:
+        # V1 has not all of them here, and recipes may not.
+        if set(tensors.keys()) >= NAMES and "uid" in data.non_tensor_batch:
             width = tensors["prompts"].shape[1]
             rows = zip(
                 data.non_tensor_batch["uid"],
@@ -62,7 +64,7 @@ def _samples(module: Any) -> None:
     @functools.wraps(put)
     async def kept(*args: Any, **kwargs: Any) -> Any:
         fields = kwargs.get("fields")
-        if kwargs.get("partition_id") == "train" and fields is not None and "responses" in fields:
+        if kwargs.get("partition_id") == "train" and fields is not None and "rm_scores" in fields:
             rows = zip(
                 kwargs["keys"],
                 kwargs["tags"],
