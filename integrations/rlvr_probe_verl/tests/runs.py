@@ -278,7 +278,7 @@ class Runner(trainings.Runner[Scenario, Finished]):
             ray: An empty folder for Ray.
         """
         interpreter = python(scenario.verl, vllm=scenario.vllm)
-        assets = self._assets(interpreter, heads=2 if scenario.vllm else 4)
+        assets = self.assets(interpreter, heads=2 if scenario.vllm else 4)
         (folder / "books").mkdir(parents=True)
         command = [str(interpreter), str(JOB / "verl_cpu_launch.py")]
         launcher = str(interpreter.with_name("rlvr-probe"))
@@ -288,7 +288,8 @@ class Runner(trainings.Runner[Scenario, Finished]):
             command = [launcher, "replay", *scenario.workload, "--", *command]
         return [*command, *_overrides(scenario, assets)], _environment(scenario, folder, ray)
 
-    def _assets(self, interpreter: Path, heads: int) -> Path:
+    def assets(self, interpreter: Path, heads: int = 4) -> Path:
+        """A folder with what jobs train with."""
         folder = self.root / f"assets-{heads}"
         if not (folder / "val.parquet").exists():
             folder.mkdir(exist_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import pytest
 from rlvr_probe_verl.recorded_samples import Samples
 from rlvr_probe_verl.replay import VerlReplay, misfits
-from rlvr_probe_verl.tests.runs import Finished, Runner, Scenario
+from rlvr_probe_verl.tests.environments import python
+from rlvr_probe_verl.tests.runs import JOB, Finished, Runner, Scenario
 
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.steering import (
@@ -21,15 +24,17 @@ from rlvr_probe.steering import (
     PlannedTurn,
     Steering,
 )
+from tests.surroundings import surroundings
 
 SCENARIOS = {
     "v0": Scenario("0.9.1", how="launcher", ranks=2),
     "v1": Scenario("0.9.1", "v1", how="launcher", overrides=("trainer.test_freq=-1",)),
     "0.8": Scenario("0.8.0", how="launcher"),
     "0.7": Scenario("0.7.1", how="launcher"),
+    "vllm": Scenario("0.9.1", how="launcher", vllm=True, timeout_s=1500.0),
 }
 TOOLS = Scenario("0.9.1", how="launcher", tools=3, overrides=("trainer.test_freq=-1",))
-FULL = frozenset({"v0", "0.8", "0.7"})
+FULL = frozenset({"v0", "0.8", "0.7", "vllm"})
 every_job = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in
              SCENARIOS],
@@ -124,6 +129,47 @@ def test_turns_and_tools_of_a_replay_are_what_was_recorded(runner: Runner) -> No
     assert all(wait > 0.02 for wait in waits[0])
     assert all(0.8 * was < is_now < was + 1 for was, is_now in zip(*waits, strict=True))
     assert "replayed all 2 batches" in again.output
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "release", ["0.9.1", *(pytest.param(old, marks=pytest.mark.full) for old in ("0.8.0", "0.7.1"))]
+)
+def test_the_plugins_give_verl_what_is_planned(release: str, runner: Runner) -> None:
+    interpreter = python(release)
+    model = runner.assets(interpreter) / "tiny-qwen2"
+    environment = {"PYTHONPATH": str(JOB), "HF_HUB_OFFLINE": "1", "VERL_PLATFORM": "cpu"}
+    if release != "0.9.1":
+        environment = {"PYTHONPATH": str(JOB), "HF_HUB_OFFLINE": "1", "VERL_CPU_DEVICE": "1"}
+    done = subprocess.run(
+        [str(interpreter), str(JOB / "verl_cpu_replayed.py"), str(model)],
+        env=surroundings("PYTEST_", "RAY_", "VERL_", "PYTHONPATH") | environment,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    seen = json.loads(done.stdout.splitlines()[-1])
+    end, asked, (one, turns) = seen["end"], seen["asked"], seen["outputs"]
+    assert (seen["rows"], seen["group"], seen["shuffle"]) == (1, 0, False)
+    assert len({own["request"] for own in asked}) == 2
+    assert [len(own["prompt"]) for own in asked] == [5, 5, 12, 8]
+    assert [own["max_tokens"] for own in asked] == [4, 3, 2, 1]
+    assert all(own["min_tokens"] == own["max_tokens"] and own["ignore_eos"] for own in asked)
+    assert one["prompt"] == turns["prompt"] == asked[0]["prompt"]
+    assert one["response"] == [7, 7, 7, end]
+    # What is generated, what tools add, and a token that came after all.
+    assert turns["mask"] == [1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0]
+    assert turns["response"][:3] == [7, 7, end]
+    assert turns["response"][7:10] == [7, end, 7]
+    assert asked[2]["prompt"] == turns["prompt"] + turns["response"][:7]
+    assert asked[3]["prompt"] == asked[2]["prompt"][:8]
+    assert turns["log_probs"] == [-float(own) for own in turns["mask"]]
+    # Tools of a turn are waited for at the same time: 0.3 s, and 0.1 s.
+    assert turns["tools"] >= 0.4
+    assert asked[3]["at"] - asked[1]["at"] >= 0.4
+    assert (one["reward"], turns["reward"]) == (0.5, 0.25)
+    assert one["seconds"] >= 0.15
+    assert seen["reported"] == [[0, 0, 2], [0, 1, 2]]
+    assert len(seen["said"]) == len(set(seen["said"]))
 
 
 @pytest.mark.conformance
