@@ -124,6 +124,26 @@ def test_steps_scale_and_naive_change_the_plan(folder: Path) -> None:
     assert json.loads(naive.stdout) == [[4] * 4] * 3
 
 
+def kept(folder: Path, out: str) -> dict[str, object]:
+    """What the one run in a folder says that it repeated."""
+    [path] = folder.glob(f"{out}/*/replay.json")
+    assert path.stat().st_mode & 0o777 == 0o600
+    found: dict[str, object] = json.loads(path.read_text())
+    return found
+
+
+def test_what_was_repeated_is_kept_beside_the_recording(folder: Path) -> None:
+    replay(folder, "--steps", "2:3", "--scale-lengths", "1/2", "--out", "noted", steps=2)
+    assert kept(folder, "noted") == {
+        "schema": 1, "source": "workload", "steps": [2, 3], "cap": 4, "scale": "1/2",
+        "naive": False, "slept": [],
+    }  # fmt: skip
+    shown = probe(folder, "show", "noted")
+    assert (shown.returncode, "replay.json" in shown.stdout + shown.stderr) == (0, False)
+    replay(folder, "--naive", "--out", "naive")
+    assert (kept(folder, "naive")["naive"], kept(folder, "naive")["scale"]) == (True, None)
+
+
 def test_settings_are_printed_and_nothing_runs(folder: Path) -> None:
     done = replay(folder, "--print-overrides")
     assert "toyrl steps=3" in done.stdout.splitlines()

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,8 @@ from rlvr_probe.exceptions import RecordingError, SteeringError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rlvr_probe.access import Access
+    from rlvr_probe.model.replay_note import ReplayNote
     from rlvr_probe.model.workload import ReadWorkload, Workload
     from rlvr_probe.steering import Plan, Replay
 
@@ -99,6 +102,7 @@ def _factor(text: str) -> Fraction:
 
 def execute(args: argparse.Namespace) -> int:
     """Replay the workload and return the exit code."""
+    from rlvr_probe.model.replay_note import ReplayNote
     from rlvr_probe.steering.scale import make_naive, scale_lengths, shape
 
     if not args.command and not args.print_overrides:
@@ -128,10 +132,35 @@ def execute(args: argparse.Namespace) -> int:
     )
     for line in (*lines, *plan.notes):
         complain(f"replay: {line}")
-    return _launch(plan, args.command, args.out)
+    slept = [what for what, planned in (
+        ("reward", plan.functions), ("tool_call", any(sample.tools for sample in plan.samples)),
+    ) if planned]  # fmt: skip
+    note = ReplayNote(
+        source=plan.source,
+        steps=tuple(batch.step for batch in plan.batches),
+        cap=plan.cap,
+        scale=None if args.scale_lengths is None else str(args.scale_lengths),
+        naive=args.naive,
+        slept=tuple(slept),
+    )
+    return _launch(plan, note, args.command, args.out)
 
 
-def _launch(plan: Plan, command: Sequence[str], out: str | None) -> int:
+def _keep(note: ReplayNote, folder: Path, access: Access) -> None:
+    """Write a note into a run folder, whole or not at all."""
+    from rlvr_probe.model.replay_note import NOTE, encode_note
+
+    part = folder / f".{NOTE}.{os.getpid()}"
+    try:
+        access.make(folder)
+        with open(access.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+            file.write(encode_note(note))
+        os.replace(part, folder / NOTE)
+    except OSError as error:
+        complain(f"replay: what it repeated is not kept in {folder.name}: {error.strerror}")
+
+
+def _launch(plan: Plan, note: ReplayNote, command: Sequence[str], out: str | None) -> int:
     """Run the command, steered by ``plan``, and say what it replayed."""
     from rlvr_probe.config import DISABLED, REPLAY, Config
     from rlvr_probe.launch import launch
@@ -142,7 +171,7 @@ def _launch(plan: Plan, command: Sequence[str], out: str | None) -> int:
         raise SteeringError(f"{DISABLED} is set, and a replay is recorded; unset it")
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-replay-") as folder:
         write_plan(plan, Path(folder, PLAN))
-        status = launch(command, out=out, more={REPLAY: folder})
+        status = launch(command, out=out, more={REPLAY: folder}, then=partial(_keep, note))
         if sys.stdout is None:
             # Closed by the process that started us. What ends every command flushes it.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for good

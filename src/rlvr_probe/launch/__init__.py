@@ -15,6 +15,7 @@ from pathlib import Path
 from shlex import quote
 from types import MappingProxyType
 
+from rlvr_probe.access import Access
 from rlvr_probe.config import DISABLED, REPLAY, Config, place_note
 from rlvr_probe.exceptions import ConfigError
 from rlvr_probe.launch import foreground
@@ -37,6 +38,7 @@ def launch(
     environ: Mapping[str, str] | None = None,
     first: Callable[[Config], str] | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
+    then: Callable[[Path, Access], None] | None = None,
 ) -> int:
     """Run ``command`` recorded and say in one line on stderr where the recording is.
 
@@ -50,6 +52,7 @@ def launch(
         environ: Environment of the command before ours is added; default that of this process.
         first: What to say before it, in one line; empty for nothing.
         more: Variables for the command besides those of a recording.
+        then: Called with the run folder, and who may read it, if the command recorded anything.
 
     Returns:
         Exit status of the command, 128 + n after signal n; 127 if the command does not exist,
@@ -96,6 +99,8 @@ def launch(
     found = processes(folder, child) - before
     if found:
         _say(environ, recorded(len(found), shown, losses(folder, child, found), notices))
+        if then is not None:
+            then(folder, config.access)
     elif writable and status not in (NOT_FOUND, NOT_EXECUTABLE):
         _say(environ, nothing_recorded(status, shown, _wanted(config), notices))
     return status

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from statistics import fmean
 
+from rlvr_probe.model.replay_note import scaled
 from rlvr_probe.steering.plan import Plan, PlannedBatch, PlannedCall, PlannedGroup, PlannedSample
 
 __all__ = ["make_naive", "scale_lengths", "shape"]
@@ -19,28 +20,25 @@ def scale_lengths(plan: Plan, factor: Fraction) -> Plan:
     Waits stay as they are.
     """
 
-    def scaled(tokens: int) -> int:
-        return max(1, round(tokens * factor))
-
     def sample(own: PlannedSample) -> PlannedSample:
         turns = tuple(
             replace(
                 turn,
-                prompt_tokens=scaled(turn.prompt_tokens),
-                response_tokens=scaled(turn.response_tokens),
+                prompt_tokens=scaled(turn.prompt_tokens, factor),
+                response_tokens=scaled(turn.response_tokens, factor),
             )
             for turn in own.turns
         )
-        return replace(own, response_tokens=scaled(own.response_tokens), turns=turns)
+        return replace(own, response_tokens=scaled(own.response_tokens, factor), turns=turns)
 
     def group(own: PlannedGroup) -> PlannedGroup:
         samples = tuple(map(sample, own.samples))
-        return replace(own, prompt_tokens=scaled(own.prompt_tokens), samples=samples)
+        return replace(own, prompt_tokens=scaled(own.prompt_tokens, factor), samples=samples)
 
     batches = tuple(
         replace(batch, groups=tuple(map(group, batch.groups))) for batch in plan.batches
     )
-    return replace(plan, batches=batches, cap=scaled(plan.cap))
+    return replace(plan, batches=batches, cap=scaled(plan.cap, factor))
 
 
 def make_naive(plan: Plan) -> Plan:
