@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rlvr_probe.analysis.ledger import Ledger, make_ledger
 from rlvr_probe.analysis.results import Answer, query
 from rlvr_probe.analysis.statements import statements
+from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["STAGES", "Stage", "Taken", "stage_times"]
+__all__ = ["ALL", "STAGES", "Stage", "Taken", "finished_steps", "stage_times"]
 
 _SQL: Final = statements(__name__)
 
@@ -59,6 +61,9 @@ STAGES: Final = (
     Stage("probe", "the probe", ("overhead.probe",)),
 )  # fmt: skip
 
+ALL: Final = Stage("step", "a step", ())
+"""All stages together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -82,6 +87,19 @@ class Taken:
         counts = [self.tokens.get((mode, step)) for step in steps]
         known = [count for count in counts if count is not None]
         return list(zip(*known, strict=True)) if len(known) == len(steps) else []
+
+
+def finished_steps(tables: Tables) -> tuple[Ledger, Sequence[tuple[int, int, float]]]:
+    """The ledger, and of each finished step ``step_id``, its number, and its wall time, ns.
+
+    Raises:
+        RecordingError: There is none with its times.
+    """
+    ledger = make_ledger(tables)
+    rows = [] if ledger is None else query(tables, _SQL["steps"]).rows
+    if ledger is None or not rows:
+        raise RecordingError(f"{tables.source} has no finished step with its times: expected a run")
+    return ledger, rows
 
 
 def stage_times(tables: Tables) -> Taken:

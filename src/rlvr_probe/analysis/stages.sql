@@ -30,3 +30,9 @@ FROM (
 -- First step of each session.
 SELECT min_by(step_id, (start_ns, step_id)) AS step_id FROM kept_step WHERE number >= 1
 GROUP BY attempt, session
+
+-- name: steps
+-- Finished steps, and the wall time of each, by the ledger, ns.
+SELECT step_id, number, sum(ns)::DOUBLE / (SELECT count(*) FROM gpu) AS ns
+FROM ledger JOIN kept_step USING (step_id) WHERE done AND number >= 1
+GROUP BY ALL ORDER BY step_id

@@ -16,8 +16,8 @@ from typing import Final
 from rlvr_probe.analysis.causes import NATURAL, Cause
 from rlvr_probe.analysis.causes.baselines import ENOUGH, change_of
 from rlvr_probe.analysis.comparison.shift import Shift, shift_of
-from rlvr_probe.analysis.comparison.side import ALL, Side, Steps, read_side
-from rlvr_probe.analysis.stages import STAGES, Stage
+from rlvr_probe.analysis.comparison.side import Side, Steps, read_side
+from rlvr_probe.analysis.stages import ALL, STAGES, Stage
 
 __all__ = ["Change", "Comparison", "Side", "Steps", "compare", "read_side"]
 

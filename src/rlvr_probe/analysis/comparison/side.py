@@ -9,23 +9,19 @@ from statistics import fmean
 from typing import Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
-from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.results import query
-from rlvr_probe.analysis.stages import Stage, Taken, stage_times
+from rlvr_probe.analysis.stages import ALL, Stage, Taken, finished_steps, stage_times
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["ALL", "Side", "Steps", "read_side"]
+__all__ = ["Side", "Steps", "read_side"]
 
 _SQL: Final = statements(__name__)
 
 Steps = tuple[int, int]
 """First and last number of a range of steps, as the trainer logs them."""
-
-ALL: Final = Stage("step", "a step", ())
-"""All stages together."""
 
 _OF_RESPONSES: Final = (ALL.name, "reward")
 """Stages that may follow tokens, and that causes do not expect to."""
@@ -99,10 +95,7 @@ def read_side(tables: Tables, steps: Steps | None = None) -> Side:
     Raises:
         RecordingError: It has no times of steps, or none of these.
     """
-    ledger = make_ledger(tables)
-    rows = [] if ledger is None else query(tables, _SQL["steps"]).rows
-    if ledger is None or not rows:
-        raise RecordingError(f"{tables.source} has no finished step with its times: expected a run")
+    ledger, rows = finished_steps(tables)
     taken = stage_times(tables)
     first, last = steps or (0, max(number for _, number, _ in rows))
     kept = [row for row in rows if first <= row[1] <= last and row[0] not in taken.starts]
