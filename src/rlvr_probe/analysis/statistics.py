@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import mul
+from random import Random
 from statistics import fmean, median
 from typing import Final, Protocol
 
@@ -23,6 +24,7 @@ __all__ = [
     "SHARES",
     "Interval",
     "binomial_ranks",
+    "block_bootstrap",
     "design_effect",
     "distribution",
     "distribution_of",
@@ -43,6 +45,8 @@ _EXACT: Final = 1_000.0
 """Variance of a binomial from which on it is taken for a normal distribution."""
 _POINTS: Final = 400
 """Points of a trend; longer series are averaged piece by piece: it looks at every pair."""
+_DRAWS: Final = 2_000
+"""Draws of a bootstrap."""
 
 
 def student(freedom: int) -> float:
@@ -157,6 +161,33 @@ def jackknife(
     variance = (count - 1) / count * sum((value - mean) ** 2 for value in known)
     half = student(count - 1) * math.sqrt(variance)
     return value - half, value + half
+
+
+def block_bootstrap(pairs: Sequence[tuple[float, float]]) -> Interval:
+    """Of the ratio of the sum of the seconds to that of the firsts, by a moving-block bootstrap.
+
+    A step resembles the one before it, so that blocks of neighbours are drawn: of as many steps as
+    the cube root of their number, the last followed by the first. The draws are always the same.
+
+    Args:
+        pairs: Of each step in its order, its two values; the firsts above 0.
+    """
+    count = len(pairs)
+    if count < 2:
+        return None, None
+    size = round(count ** (1 / 3))
+    around = [*pairs, *pairs[: size - 1]]
+    blocks = [
+        (sum(first for first, _ in block), sum(second for _, second in block))
+        for block in (around[at : at + size] for at in range(count))
+    ]
+    random = Random(count)
+    ratios = list[float]()
+    for _ in range(_DRAWS):
+        drawn = random.choices(blocks, k=-(-count // size))
+        ratios.append(sum(second for _, second in drawn) / sum(first for first, _ in drawn))
+    ratios.sort()
+    return quantile(ratios, 0.025), quantile(ratios, 0.975)
 
 
 def theil_sen(points: Sequence[tuple[float, float]]) -> tuple[float | None, Interval]:

@@ -55,6 +55,7 @@ COMMANDS = (
     "show",
     "characterize",
     "compare",
+    "fidelity",
     "stuck",
     "convert",
     "validate",

@@ -6,6 +6,7 @@ It is the input of a replay alone; what came of it stands in the journals.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -16,6 +17,10 @@ NOTE: Final = "replay.json"
 """Its name in a run folder."""
 
 _SCHEMA: Final = 1
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "source": str, "steps": list, "cap": int, "scale": (str, type(None)), "naive": bool,
+    "slept": list,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +63,12 @@ def decode_note(content: bytes) -> ReplayNote:
     fields: Any = json.loads(content)
     if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
         raise ValueError(f"expected an object of schema {_SCHEMA}")
-    known = {"source": str, "steps": list, "cap": int, "scale": (str, type(None)), "naive": bool,
-             "slept": list}  # fmt: skip
-    if fields.keys() != known.keys() or not all(
-        isinstance(fields[name], kind) for name, kind in known.items()
+    if fields.keys() != _KINDS.keys() or not all(
+        isinstance(fields[name], kind) for name, kind in _KINDS.items()
     ):
-        raise ValueError(f"expected {', '.join(known)}")
+        raise ValueError(f"expected {', '.join(_KINDS)}")
     if not all(type(step) is int for step in fields["steps"]):
         raise ValueError("expected numbers of steps")
-    if fields["scale"] is not None:
-        Fraction(fields["scale"])
-    lists = {name: tuple(fields.pop(name)) for name in ("steps", "slept")}
-    return ReplayNote(**fields, **lists)
+    Fraction(fields["scale"] or 1)
+    fields |= {name: tuple(fields[name]) for name in ("steps", "slept")}
+    return ReplayNote(**fields)

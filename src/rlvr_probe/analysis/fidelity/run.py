@@ -1,0 +1,149 @@
+"""What is known of a run for a card: times of its steps, what was in flight, and its lengths."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rlvr_probe.analysis.metrics import occupancy, section
+from rlvr_probe.analysis.results import query
+from rlvr_probe.analysis.stages import STAGES, finished_steps, stage_times
+from rlvr_probe.analysis.statements import statements
+from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.model.replay_note import ReplayNote
+from rlvr_probe.recording.tables import Tables
+
+__all__ = ["Batch", "Run", "read_run"]
+
+_SQL: Final = statements(__name__)
+
+_UNKNOWN: Final = -1
+"""In the place of a length that was not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Lengths of a batch, by row, tokens."""
+
+    step: int
+    prompts: Sequence[int]
+    responses: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run. Steps are numbers, as its trainer logs them; what is unknown of a step is absent.
+
+    Attributes:
+        source: Run id, or name of a log.
+        whole: Wall time of each step, s.
+        stages: The same by name of the stage; 0 in steps in which it did not take place.
+        starts: First steps of sessions, which warm up.
+        note: What it was to repeat; None if it was no replay.
+        in_order: Whether steps have no number, so that they are paired in their order.
+        batches: Those of training; none of a log.
+        verified: Steps of which it is known how long verification took.
+        tools: Time in which tools ran and nothing was generated, s.
+        last: From the start of the first trajectory to the end of the last one, s.
+        categories: GPU time by category, s.
+        profile: Mean number of requests in flight in each tenth of the rollout.
+        speed: By number of requests in flight, seconds and generated tokens.
+    """
+
+    source: str
+    whole: Mapping[int, float]
+    stages: Mapping[str, Mapping[int, float]]
+    starts: frozenset[int] = frozenset()
+    note: ReplayNote | None = None
+    in_order: bool = False
+    batches: Sequence[Batch] = ()
+    verified: frozenset[int] = frozenset()
+    tools: Mapping[int, float] = field(default_factory=dict)
+    last: Mapping[int, float] = field(default_factory=dict)
+    categories: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    profile: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    speed: Mapping[int, Sequence[tuple[int, float, float]]] = field(default_factory=dict)
+
+    @property
+    def extent(self) -> str:
+        """Its steps, in words."""
+        return f"steps {min(self.whole)} to {max(self.whole)}"
+
+
+def read_run(tables: Tables, note: ReplayNote | None = None) -> Run:
+    """What a recording says; the tables get those of the ledger and of the flight besides.
+
+    Args:
+        tables: Of a recording.
+        note: What it was to repeat.
+
+    Raises:
+        RecordingError: Its steps have no times, or cannot be paired with those of another run.
+    """
+    _, rows = finished_steps(tables)
+    numbers = {step: number for step, number, _ in rows}
+    if len(set(numbers.values())) < len(numbers):
+        raise RecordingError(
+            f"{tables.source} has steps of the same number, of several trainings: they cannot be"
+            " paired"
+        )
+    [[queued]] = query(tables, _SQL["queued"]).rows
+    if queued:
+        raise RecordingError(
+            f"{tables.source} generated for a queue: steps of asynchronous runs cannot be paired"
+        )
+    [[lost]] = query(tables, _SQL["lost"]).rows
+    if note is not None and lost:
+        raise RecordingError(
+            f"{tables.source} lost the lengths of {lost:,} batches: which of the plan the others"
+            " are is unknown"
+        )
+    taken = stage_times(tables)
+    section.prepare(tables)
+    occupancy.observe(tables, None)
+    categories = defaultdict[int, dict[str, float]](dict)
+    for number, category, gpu_s in query(tables, _SQL["categories"]).rows:
+        categories[number][category] = gpu_s
+    profile = defaultdict[int, dict[int, float]](dict)
+    for number, tenth, active in query(tables, _SQL["profile"]).rows:
+        profile[number][tenth] = active
+    speed = defaultdict[int, list[tuple[int, float, float]]](list)
+    for number, flying, seconds, tokens in query(tables, _SQL["speed"]).rows:
+        speed[number].append((flying, seconds, tokens))
+    return Run(
+        source=tables.source,
+        whole={number: ns / 1e9 for _, number, ns in rows},
+        stages={
+            stage.name: {
+                number: taken.ns[stage.name].get(step, 0.0) / 1e9
+                for step, number in numbers.items()
+            }
+            for stage in STAGES
+            if stage.name in taken.ns
+        },
+        starts=frozenset(numbers[step] for step in taken.starts & numbers.keys()),
+        note=note,
+        batches=_batches(tables),
+        verified=frozenset(number for (number,) in query(tables, _SQL["verified"]).rows),
+        tools=dict(query(tables, _SQL["tools"]).rows),
+        last=dict(query(tables, _SQL["last"]).rows),
+        categories=categories,
+        profile=profile,
+        speed=speed,
+    )
+
+
+def _batches(tables: Tables) -> list[Batch]:
+    found, rows = list[Batch](), tables.sql.execute(_SQL["batches"])
+    # One by one: as Python's numbers they would take eight times the room.
+    while (row := rows.fetchone()) is not None:
+        number, *lengths = row
+        prompts, responses = (
+            array("q", [_UNKNOWN if value is None else value for value in values])
+            for values in lengths
+        )
+        found.append(Batch(number, prompts, responses))
+    return found
