@@ -381,7 +381,9 @@ def test_what_has_no_times_of_its_own_is_omitted_with_the_reason(
     card = carded(read(runs / "recorded"), bare)
     assert (card.flight, card.last) == (None, None)
     text = text_of(card)
-    assert "omitted: what was in flight: of recorded and bare its requests have no times" in text
+    assert (
+        "what was in flight, and the last trajectory: requests of recorded and bare have no" in text
+    )
     assert "Tokens per second" not in text
 
 

@@ -170,6 +170,40 @@ def test_a_naive_replay_has_the_mean_length_everywhere(tmp_path: Path) -> None:
     assert "replayed all 3 batches" in printed
 
 
+def card(folder: Path, *words: str) -> Any:
+    """What ``rlvr-probe fidelity`` says of the one recording and replay in a folder."""
+    done = run_command(
+        [str(LAUNCHER), "fidelity", "runs", "replays", *words, "--json", "-"], folder, Scenario()
+    )
+    return json.loads(done)["runs"]
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("naive", [False, True])
+def test_the_card_of_a_replay_agrees_with_the_books_of_both(naive: bool, tmp_path: Path) -> None:
+    chosen = Replayed(f"{BATCH} --verifier-s 0.3", naive=naive)
+    recorded, _ = train(tmp_path, chosen, replay=False)
+    replayed, _ = train(tmp_path, chosen, replay=True)
+    [run] = card(tmp_path)
+    same = sum(
+        pair[0] == pair[1]
+        for batches in zip(recorded.lengths(), replayed.lengths(), strict=True)
+        for pair in zip(*(zip(own["prompt"], own["response"], strict=True) for own in batches),
+                        strict=True)
+    )  # fmt: skip
+    assert run["lengths"] == {"exact": same, "samples": 24, "scale": None}
+    assert (same == 24) == (not naive)
+    assert run["kind"] == ("naive" if naive else "replay")
+    # The first step warms up.
+    assert run["steps"] == [[2, 2], [3, 3]]
+    assert run["slept"]["what"] == ["reward"]
+    for side, books in (("recorded", recorded), ("replayed", replayed)):
+        slept = sum(books.seconds[1:]) / 2
+        assert run["slept"][side] == pytest.approx(slept, abs=0.05)
+        assert run["step"][side] > 0
+
+
 # ---------------------------------------------------------------- what TRL cannot replay
 
 

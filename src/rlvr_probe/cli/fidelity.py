@@ -95,7 +95,9 @@ def make_cards(
 
     kinds: dict[Kind, Sequence[Path]] = {"replay": replayed, "ceiling": ceiling, "naive": naive}
     original = _read(recorded)
-    runs = [(_read(path), kind) for kind, paths in kinds.items() for path in paths]
+    runs: list[tuple[Run, Kind]] = [
+        (_read(path), kind) for kind, paths in kinds.items() for path in paths
+    ]
     slept = sorted({what for run, _ in runs if run.note is not None for what in run.note.slept})
     return [make_card(original, run, kind, slept) for run, kind in runs]
 

@@ -154,14 +154,13 @@ def make_card(recorded: Run, run: Run, kind: Kind, slept: Sequence[str]) -> Card
     lengths, ledger = _lengths(recorded, run), _ledger(recorded, run, pairs)
     flight = _flight(recorded, run, pairs)
     last = _likeness("last", "until the last trajectory", recorded.last, run.last, pairs)
-    of_a_log, timed = "a log has none", "its requests have no times of their own"
-    both_runs = " and ".join(dict.fromkeys((recorded.source, run.source)))
-    omitted = [f"{what}: {why}" for what, known, why in (
-        ("lengths", lengths, of_a_log),
-        ("the ledger", ledger, of_a_log),
-        ("what was in flight", flight, f"of {both_runs} {timed}"),
-        ("the last trajectory", last.bias is not None, f"of {both_runs} {timed}"),
+    omitted = [f"{what}: a log has none" for what, known in (
+        ("lengths", lengths), ("the ledger", ledger),
     ) if not known]  # fmt: skip
+    if flight is None:
+        sources = " and ".join(dict.fromkeys((recorded.source, run.source)))
+        what = "in flight" if last.bias is not None else "in flight, and the last trajectory"
+        omitted.append(f"what was {what}: requests of {sources} have no times of their own")
 
     def likeness(name: str, title: str) -> Likeness:
         return _likeness(name, title, theirs.get(name, {}), ours.get(name, {}), pairs)
