@@ -163,7 +163,7 @@ def jackknife(
     return value - half, value + half
 
 
-def block_bootstrap(pairs: Sequence[tuple[float, float]]) -> Interval:
+def block_bootstrap(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Of the ratio of the sum of the seconds to that of the firsts, by a moving-block bootstrap.
 
     A step resembles the one before it, so that blocks of neighbours are drawn: of as many steps as
@@ -173,20 +173,13 @@ def block_bootstrap(pairs: Sequence[tuple[float, float]]) -> Interval:
         pairs: Of each step in its order, its two values; the firsts above 0.
     """
     count = len(pairs)
-    if count < 2:
-        return None, None
     size = round(count ** (1 / 3))
     around = [*pairs, *pairs[: size - 1]]
-    blocks = [
-        (sum(first for first, _ in block), sum(second for _, second in block))
-        for block in (around[at : at + size] for at in range(count))
-    ]
+    blocks = [[sum(column) for column in zip(*around[at : at + size], strict=True)]
+              for at in range(count)]  # fmt: skip
     random = Random(count)
-    ratios = list[float]()
-    for _ in range(_DRAWS):
-        drawn = random.choices(blocks, k=-(-count // size))
-        ratios.append(sum(second for _, second in drawn) / sum(first for first, _ in drawn))
-    ratios.sort()
+    draws = (random.choices(blocks, k=-(-count // size)) for _ in range(_DRAWS))
+    ratios = sorted(sum(b for _, b in drawn) / sum(a for a, _ in drawn) for drawn in draws)
     return quantile(ratios, 0.025), quantile(ratios, 0.975)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_probe.cli import OK, UNSOUND, Subparsers, orderly
+from rlvr_probe.cli.outputs import add_outputs, check_outputs, put_out
 from rlvr_probe.exceptions import ProbeError
 
 if TYPE_CHECKING:
@@ -40,10 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--fail-above", metavar="SHARE", type=_limit,
         help="exit with 1 if the step, or a stage, takes longer by more, for example 5%%",
     )  # fmt: skip
-    parser.add_argument("--json", metavar="FILE", help="write all of it; - to print")
-    parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write a page for a browser, which loads nothing"
-    )
+    add_outputs(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -67,17 +63,13 @@ def _limit(text: str) -> float:
 def execute(args: argparse.Namespace) -> int:
     """Compare and return the exit code."""
     from rlvr_probe.analysis.open_run import require
-    from rlvr_probe.exporter.atomic_output import check_file, placed_file
-    from rlvr_probe.report.render import draw
 
     require("duckdb", "compare")
     from rlvr_probe.analysis.comparison import compare
     from rlvr_probe.report.compare import lay_out_comparisons, to_document
     from rlvr_probe.report.comparison_page import comparison_page
 
-    for target in (args.html, None if args.json in (None, "-") else Path(args.json)):
-        if target is not None:
-            check_file(target)
+    check_outputs(args)
     with orderly():
         before, *others = _sides(args.runs, args.steps)
         found = [compare(before, after) for after in others]
@@ -85,17 +77,8 @@ def execute(args: argparse.Namespace) -> int:
             change for comparison in found for change in comparison.fails(args.fail_above)
         ]  # fmt: skip
         blocks = lay_out_comparisons(found, failed)
-        if args.html is not None:
-            with placed_file(args.html) as path:
-                path.write_text(comparison_page(found, blocks), encoding="utf-8")
-        text = json.dumps(to_document(found, failed), allow_nan=False)
-        if args.json not in (None, "-"):
-            with placed_file(Path(args.json)) as path:
-                path.write_text(text + "\n", encoding="utf-8")
-    if args.json == "-":
-        print(text)
-    else:
-        draw(blocks, sys.stdout)
+        page = comparison_page(found, blocks)
+        put_out(args, blocks, to_document(found, failed), page)
     return UNSOUND if failed else OK
 
 

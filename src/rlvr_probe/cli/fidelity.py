@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr_probe.cli import OK, Subparsers, orderly
+from rlvr_probe.cli.outputs import add_outputs, check_outputs, put_out
 
 if TYPE_CHECKING:
     from rlvr_probe.analysis.fidelity import Card, Kind, Run
@@ -42,41 +41,24 @@ def add_parser(subparsers: Subparsers) -> None:
         "--naive", metavar="NAIVE", type=Path, nargs="+", default=[],
         help="what replay --naive recorded, which a replay has to be better than",
     )  # fmt: skip
-    parser.add_argument("--json", metavar="FILE", help="write all of it; - to print")
-    parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write a page for a browser, which loads nothing"
-    )
+    add_outputs(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Show the cards and return the exit code."""
     from rlvr_probe.analysis.open_run import require
-    from rlvr_probe.exporter.atomic_output import check_file, placed_file
-    from rlvr_probe.report.render import draw
 
     require("duckdb", "fidelity")
     from rlvr_probe.report.blocks_page import page
     from rlvr_probe.report.fidelity import lay_out_cards, to_document
 
-    for target in (args.html, None if args.json in (None, "-") else Path(args.json)):
-        if target is not None:
-            check_file(target)
+    check_outputs(args)
     with orderly():
         cards = make_cards(args.recorded, args.replayed, args.ceiling, args.naive)
         blocks = lay_out_cards(cards)
-        if args.html is not None:
-            with placed_file(args.html) as path:
-                title = f"{cards[0].run.source} by {cards[0].recorded.source}"
-                path.write_text(page(title, blocks), encoding="utf-8")
-        text = json.dumps(to_document(cards), allow_nan=False)
-        if args.json not in (None, "-"):
-            with placed_file(Path(args.json)) as path:
-                path.write_text(text + "\n", encoding="utf-8")
-    if args.json == "-":
-        print(text)
-    else:
-        draw(blocks, sys.stdout)
+        title = f"{cards[0].run.source} by {cards[0].recorded.source}"
+        put_out(args, blocks, to_document(cards), page(title, blocks))
     return OK
 
 
@@ -105,8 +87,8 @@ def make_cards(
 def _read(path: Path) -> Run:
     from rlvr_probe.analysis.fidelity import read_log, read_run
     from rlvr_probe.cli.chosen_run import ReadingProgress, choose_run
+    from rlvr_probe.model.replay_note import read_note
     from rlvr_probe.recording import check_readable
-    from rlvr_probe.recording.replay_note import read_note
     from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
 
     check_readable(path)

@@ -5,22 +5,19 @@ It is the input of a replay alone; what came of it stands in the journals.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from pathlib import Path
+from typing import Final, Literal
 
-__all__ = ["NOTE", "ReplayNote", "decode_note", "encode_note", "scaled"]
+import msgspec
+
+from rlvr_probe.exceptions import RecordingError
+
+__all__ = ["NOTE", "ReplayNote", "encode_note", "read_note", "scaled"]
 
 NOTE: Final = "replay.json"
 """Its name in a run folder."""
-
-_SCHEMA: Final = 1
-_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "source": str, "steps": list, "cap": int, "scale": (str, type(None)), "naive": bool,
-    "slept": list,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +31,21 @@ class ReplayNote:
         scale: What all lengths were multiplied by, as a fraction; None if by nothing.
         naive: Whether lengths, waits and rewards were the means.
         slept: What slept as long as recorded: ``reward``, ``tool_call``.
+        schema: Of the file.
     """
 
     source: str
     steps: tuple[int, ...]
     cap: int
-    scale: str | None = None
-    naive: bool = False
-    slept: tuple[str, ...] = ()
+    scale: str | None
+    naive: bool
+    slept: tuple[str, ...]
+    schema: Literal[1] = 1
+
+    @property
+    def factor(self) -> Fraction:
+        """What all lengths were multiplied by."""
+        return Fraction(self.scale or 1)
 
 
 def scaled(tokens: int, factor: Fraction) -> int:
@@ -51,24 +55,23 @@ def scaled(tokens: int, factor: Fraction) -> int:
 
 def encode_note(note: ReplayNote) -> bytes:
     """The content of the file."""
-    return json.dumps({"schema": _SCHEMA, **asdict(note)}).encode() + b"\n"
+    return msgspec.json.encode(note) + b"\n"
 
 
-def decode_note(content: bytes) -> ReplayNote:
-    """The note in a file.
+def read_note(folder: Path) -> ReplayNote | None:
+    """The note in a run folder; None if the run was not a replay.
 
     Raises:
-        ValueError: It is none, or of a later schema.
+        RecordingError: There is a note, and it cannot be read.
     """
-    fields: Any = json.loads(content)
-    if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
-        raise ValueError(f"expected an object of schema {_SCHEMA}")
-    if fields.keys() != _KINDS.keys() or not all(
-        isinstance(fields[name], kind) for name, kind in _KINDS.items()
-    ):
-        raise ValueError(f"expected {', '.join(_KINDS)}")
-    if not all(type(step) is int for step in fields["steps"]):
-        raise ValueError("expected numbers of steps")
-    Fraction(fields["scale"] or 1)
-    fields |= {name: tuple(fields[name]) for name in ("steps", "slept")}
-    return ReplayNote(**fields)
+    try:
+        note = msgspec.json.decode((folder / NOTE).read_bytes(), type=ReplayNote)
+        _ = note.factor
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ZeroDivisionError) as error:
+        raise RecordingError(
+            f"{folder.name}/{NOTE} cannot be read ({error}); expected what replay of this version"
+            " writes"
+        ) from error
+    return note

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from rlvr_probe.analysis.fidelity import Card, Flight, Likeness
@@ -27,6 +28,7 @@ FIDELITY_SCHEMA_VERSION = 1
 
 _KINDS: Final = {"replay": "replay", "ceiling": "A/A: again", "naive": "naive replay"}
 _BESIDE: Final = {"ceiling": "A/A", "naive": "naive"}
+_SLEPT: Final = {"reward": "verification", "tool_call": "tools"}
 _SMALL: Final = 0.01
 """Share of a step, or of GPU time, below which a stage or category is in the JSON alone."""
 _CATEGORIES: Final = 6
@@ -38,47 +40,48 @@ def lay_out_cards(cards: Sequence[Card]) -> list[Block]:
     Args:
         cards: Of all runs beside the recorded one; the first is shown in full.
     """
-    card, *others = cards
+    card = cards[0]
     blocks: list[Block] = [
-        Line(f"recorded  {clean(card.recorded.source, 64)} · {card.recorded.extent}", "title"),
-        Line(f"replayed  {clean(card.run.source, 64)} · {card.run.extent}", "title"),
+        Line(f"{what}  {clean(run.source, 64)} · {run.extent}", "title")
+        for what, run in (("recorded", card.recorded), ("replayed", card.run))
     ]
     if (note := card.run.note) is not None and note.source != card.recorded.source:
         blocks.append(Line(f"it is a replay of {clean(note.source, 64)}", "alarm"))
-    blocks += [_lengths(card), Line(headline(card)), *_definition(card)]
-    if others:
+    blocks += [*_lengths(card), Line(headline(card)), *_definition(card)]
+    if len(cards) > 1:
         blocks += _runs(cards)
     blocks += _stages(cards) + _ledger(card)
     if card.flight is not None:
-        blocks += _flight(card, card.flight)
-    blocks += _last(card)
+        blocks += _flight(card.flight)
+    if (last := card.last).bias is not None:
+        times = f"after {seconds(last.recorded)} s, replayed after {seconds(last.replayed)} s"
+        off = f"bias {_signed(last.bias)}, single steps off by {_share(last.by_step)}"
+        blocks.append(Line(f"the last trajectory of a step ended {times}: {off}"))
     return blocks + [Line(f"omitted: {text}", "quiet") for text in card.omitted]
 
 
 def headline(card: Card) -> str:
     """The accuracy of a run, in one sentence."""
     step = card.step
-    if step.accuracy is None or step.bias is None:
+    if step.bias is None:
         return "accuracy: unknown, because no paired step has a time in both runs"
     between = f" ({_interval(step)})" if step.low is not None else ""
     what = f"{count_of(step.steps, 'step')}{' without what slept' if card.slept else ''}"
-    longer = "more" if step.bias > 0 else "less"
     return (
-        f"accuracy {_share(step.accuracy)}{between}: {what} took {_share(abs(step.bias))} {longer}"
-        f" time than recorded, all together; single steps are off by {_share(step.by_step)} in the"
-        " mean"
+        f"accuracy {_share(step.accuracy)}{between}: {what} took {_share(abs(step.bias))}"
+        f" {'more' if step.bias > 0 else 'less'} time than recorded, all together; single steps are"
+        f" off by {_share(step.by_step)} in the mean"
     )
 
 
 def _definition(card: Card) -> list[Block]:
     """What is in the time, and what is not."""
-    parts = list[str]()
-    if (waits := card.waits) is not None:
-        named = {"reward": "verification", "tool_call": "tools"}
-        what = " and ".join(named.get(name, clean(name, 16)) for name in card.slept)
+    parts, waits = list[str](), card.waits
+    if card.slept:
         parts.append(
-            f"{what} slept in the replay, and is apart: {seconds(waits.recorded or 0.0)} s of a"
-            f" recorded step, {seconds(waits.replayed or 0.0)} s of a replayed one"
+            f"{' and '.join(_SLEPT.get(what, clean(what, 16)) for what in card.slept)} slept in the"
+            f" replay, and is apart: {seconds(waits.recorded or 0.0)} s of a recorded step,"
+            f" {seconds(waits.replayed or 0.0)} s of a replayed one"
         )
     if card.warm_up:
         warm = "step warms" if card.warm_up == 1 else f"{card.warm_up} steps of sessions warm"
@@ -88,18 +91,24 @@ def _definition(card: Card) -> list[Block]:
     return [Line("; ".join(parts), "quiet")] if parts else []
 
 
-def _lengths(card: Card) -> Line:
-    lengths = card.lengths
-    if lengths is None:
-        return Line("lengths: unknown")
-    what = "the recorded prompt and response length"
-    if lengths.scale is not None:
-        what += f" times {lengths.scale}"
-    all_exact = lengths.exact == lengths.samples
-    return Line(
-        f"lengths: {lengths.exact:,} of {count_of(lengths.samples, 'sample')} have {what}",
-        "plain" if all_exact or card.kind != "replay" else "alarm",
-    )
+def _lengths(card: Card) -> list[Block]:
+    if (lengths := card.lengths) is None:
+        return []
+    scale = "" if lengths.scale is None else f" times {lengths.scale}"
+    samples = count_of(lengths.samples, "sample")
+    wrong = lengths.exact < lengths.samples and card.kind == "replay"
+    text = f"{lengths.exact:,} of {samples} have the recorded prompt and response length{scale}"
+    return [Line(f"lengths: {text}", "alarm" if wrong else "plain")]
+
+
+def _how_like(of: Callable[[Any], Likeness]) -> Columns:
+    """Columns of entries that have a likeness."""
+    return {
+        "accuracy": lambda row: _share(of(row).accuracy),
+        "<between": lambda row: _interval(of(row)),
+        "each step": lambda row: _share(of(row).by_step),
+        "bias": lambda row: _signed(of(row).bias),
+    }
 
 
 def _runs(cards: Sequence[Card]) -> list[Block]:
@@ -107,46 +116,32 @@ def _runs(cards: Sequence[Card]) -> list[Block]:
         "<run": lambda card: clean(card.run.source, 30),
         "<as": lambda card: _KINDS[card.kind],
         "steps": lambda card: f"{card.step.steps:,}",
-        "accuracy": lambda card: _share(card.step.accuracy),
-        "<between": lambda card: _interval(card.step),
-        "each step": lambda card: _share(card.step.by_step),
-        "bias": lambda card: _signed(card.step.bias),
-        "lengths": lambda card: (
-            "" if card.lengths is None else f"{card.lengths.exact:,} of {card.lengths.samples:,}"
-        ),
+        **_how_like(lambda card: card.step),
+        "lengths": lambda card: (known := card.lengths) and f"{known.exact:,} of {known.samples:,}",
     }
     return table("Runs", columns, cards, head=8, what="runs")
 
 
 def _stages(cards: Sequence[Card]) -> list[Block]:
-    card, *others = cards
-    least = _SMALL * (card.step.recorded or 0.0)
-    shown = [
-        stage for stage in card.stages if max(stage.recorded or 0.0, stage.replayed or 0.0) >= least
-    ]
-    columns: Columns = {
+    card, least = cards[0], _SMALL * (cards[0].step.recorded or 0.0)
+    columns: dict[str, Callable[[Any], str]] = {
         "<stage": lambda stage: stage.name,
         "recorded": lambda stage: seconds(stage.recorded),
         "replayed": lambda stage: seconds(stage.replayed),
-        "accuracy": lambda stage: _share(stage.accuracy),
-        "<between": _interval,
-        "each step": lambda stage: _share(stage.by_step),
-        "bias": lambda stage: _signed(stage.bias),
+        **_how_like(lambda stage: stage),
     }
-    for kind, heading in _BESIDE.items():
-        beside = [other for other in others if other.kind == kind]
-        if beside:
-            columns = {**columns, heading: _accuracy_in(beside[0])}
-    title = "Stages, without what slept (mean s of a step)" if card.slept else (
-        "Stages (mean s of a step)"
-    )  # fmt: skip
+    for other in cards[1:]:
+        if other.kind in _BESIDE:
+            columns.setdefault(_BESIDE[other.kind], _accuracy_in(other))
+    shown = [own for own in card.stages if max(own.recorded or 0, own.replayed or 0) >= least]
+    title = f"Stages{', without what slept' if card.slept else ''} (mean s of a step)"
     return table(title, columns, [card.step, *shown], head=14, what="stages")
 
 
 def _accuracy_in(card: Card) -> Callable[[Likeness], str]:
     """What makes the cell of a stage: its accuracy in another run."""
-    by_name = {stage.name: stage.accuracy for stage in (card.step, *card.stages)}
-    return lambda stage: _share(by_name.get(stage.name))
+    accuracies = {stage.name: stage.accuracy for stage in (card.step, *card.stages)}
+    return lambda stage: _share(accuracies.get(stage.name))
 
 
 def _ledger(card: Card) -> list[Block]:
@@ -156,49 +151,27 @@ def _ledger(card: Card) -> list[Block]:
         "replayed": lambda row: _share(row[1][1]),
         "points": lambda row: f"{100 * (row[1][1] - row[1][0]):+.1f}",
     }
-    shown = sorted(
-        (row for row in card.ledger.items() if max(row[1]) >= _SMALL), key=lambda row: -max(row[1])
-    )
+    rows = sorted(card.ledger.items(), key=lambda row: -max(row[1]))
+    shown = [row for row in rows if max(row[1]) >= _SMALL]
     title = f"Ledger (share of GPU time; {_share(card.elsewhere)} of it is in another category)"
     return table(title, columns, shown, head=_CATEGORIES, what="categories")
 
 
-def _flight(card: Card, flight: Flight) -> list[Block]:
-    tenths = tuple(Column(f"{tenth}") for tenth in range(1, 11))
-    ends = [flight.most * tenth / 10 for tenth in range(1, 11)]
-    profile = [
-        [name, *map(_whole, counts)]
-        for name, counts in zip(("recorded", "replayed"), flight.profile, strict=True)
-    ]
-    speed = [
-        [name, *map(_whole, counts)]
-        for name, counts in zip(("recorded", "replayed"), zip(*flight.speed, strict=True),
-                                strict=True)
-    ]  # fmt: skip
+def _flight(flight: Flight) -> list[Block]:
+    off = f"off by {_share(flight.off)} in the mean"
+    ends = [amount(round(flight.most * tenth / 10, 1)) for tenth in range(1, 11)]
     return [
-        Grid(
-            f"Requests in flight, by tenth of a rollout (off by {_share(flight.off)} in the mean)",
-            (Column("tenth", number=False), *tenths), profile,
-        ),
-        Grid(
-            f"Tokens per second, by requests in flight (most: {flight.most:,})",
-            (Column("up to", number=False), *(Column(amount(round(end, 1))) for end in ends)),
-            speed,
-        ),
-    ]  # fmt: skip
+        _tenths(f"Requests in flight ({off})", "tenth of a rollout", range(1, 11), flight.profile),
+        _tenths("Tokens per second", "in flight, up to", ends, flight.tokens_per_s),
+    ]
 
 
-def _last(card: Card) -> list[Block]:
-    last = card.last
-    if last is None:
-        return []
-    return [
-        Line(
-            f"the last trajectory of a step ended after {seconds(last.recorded)} s, replayed after"
-            f" {seconds(last.replayed)} s: bias {_signed(last.bias)}, single steps off by"
-            f" {_share(last.by_step)}"
-        )
-    ]
+def _tenths(
+    title: str, what: str, headings: Sequence[object], pairs: Sequence[tuple[Any, Any]]
+) -> Grid:
+    rows = zip(("recorded", "replayed"), zip(*pairs, strict=True), strict=True)
+    cells = [[name, *map(_whole, values)] for name, values in rows]
+    return Grid(title, (Column(what, number=False), *map(Column, map(str, headings))), cells)
 
 
 def _whole(value: float | None) -> str:
@@ -214,9 +187,8 @@ def _signed(share: float | None) -> str:
 
 
 def _interval(likeness: Likeness) -> str:
-    if likeness.low is None or likeness.high is None:
-        return ""
-    return f"{100 * likeness.low:.1f} to {_share(likeness.high)}"
+    low, high = likeness.low, likeness.high
+    return "" if low is None or high is None else f"{100 * low:.1f} to {_share(high)}"
 
 
 def to_document(cards: Sequence[Card]) -> dict[str, Any]:
@@ -229,34 +201,20 @@ def to_document(cards: Sequence[Card]) -> dict[str, Any]:
 
 
 def _entry(card: Card) -> dict[str, Any]:
-    lengths, flight = card.lengths, card.flight
     return {
         "source": card.run.source,
         "kind": card.kind,
         "replays": None if card.run.note is None else card.run.note.source,
         "headline": headline(card),
-        "steps": [list(pair) for pair in card.pairs],
+        "steps": card.pairs,
         "warm_up": card.warm_up,
-        "lengths": None if lengths is None else {
-            "exact": lengths.exact, "samples": lengths.samples, "scale": lengths.scale,
-        },
-        "step": _values(card.step),
-        "stages": [_values(stage) for stage in card.stages],
-        "slept": None if card.waits is None else {"what": list(card.slept), **_values(card.waits)},
-        "last_trajectory": None if card.last is None else _values(card.last),
-        "ledger": {name: list(shares) for name, shares in card.ledger.items()},
-        "elsewhere": card.elsewhere,
-        "in_flight": None if flight is None else {
-            "profile": list(map(list, flight.profile)), "off": flight.off, "most": flight.most,
-            "tokens_per_s": list(map(list, flight.speed)),
-        },
-        "omitted": list(card.omitted),
-    }  # fmt: skip
-
-
-def _values(likeness: Likeness) -> dict[str, Any]:
-    return {
-        "name": likeness.name, "recorded": likeness.recorded, "replayed": likeness.replayed,
-        "steps": likeness.steps, "accuracy": likeness.accuracy, "low": likeness.low,
-        "high": likeness.high, "by_step": likeness.by_step, "bias": likeness.bias,
-    }  # fmt: skip
+        "lengths": card.lengths and asdict(card.lengths),
+        "step": asdict(card.step),
+        "stages": [asdict(stage) for stage in card.stages],
+        "slept": {"what": card.slept, **asdict(card.waits)} if card.slept else None,
+        "last_trajectory": None if card.last.bias is None else asdict(card.last),
+        "ledger": card.ledger,
+        "elsewhere": card.elsewhere if card.ledger else None,
+        "in_flight": card.flight and asdict(card.flight),
+        "omitted": card.omitted,
+    }

@@ -40,7 +40,6 @@ class Likeness:
 
     Attributes:
         name: Of the stage; ``step`` for all of them.
-        title: What takes it, in words.
         recorded, replayed: Mean of a step, s; None where it never took place.
         steps: Paired steps in which it is known.
         accuracy: Of the sums; None unless both took place.
@@ -50,7 +49,6 @@ class Likeness:
     """
 
     name: str
-    title: str
     recorded: float | None
     replayed: float | None
     steps: int
@@ -84,14 +82,14 @@ class Flight:
         profile: Mean number in each tenth of the rollout of a step.
         off: Mean absolute difference of these, as a share of the recorded mean.
         most: Most that were recorded at once.
-        speed: Tokens per second while 0 to a tenth of that were in flight, and so on; None where
-            so many never were.
+        tokens_per_s: While 0 to a tenth of that were in flight, and so on; None where so many never
+            were.
     """
 
-    profile: tuple[Sequence[float], Sequence[float]]
+    profile: Sequence[tuple[float, float]]
     off: float
     most: int
-    speed: Sequence[tuple[float | None, float | None]]
+    tokens_per_s: Sequence[tuple[float | None, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +105,10 @@ class Card:
         lengths: None where there are none, as in a log.
         step: All that was computed in a step.
         stages: Without what slept.
-        waits: What slept; None if nothing did.
+        waits: What slept.
         last: From the start of the first trajectory of a step to the end of the last one.
-        ledger: By category, shares of GPU time, recorded and of the run.
-        elsewhere: Share of GPU time that is in another category; None without a ledger.
+        ledger: By category, shares of GPU time, recorded and of the run; none of a log.
         flight: None where it is unknown.
-        omitted: What is unknown, and why, in sentences.
     """
 
     kind: Kind
@@ -124,12 +120,28 @@ class Card:
     lengths: Lengths | None
     step: Likeness
     stages: Sequence[Likeness]
-    waits: Likeness | None
-    last: Likeness | None
+    waits: Likeness
+    last: Likeness
     ledger: Mapping[str, tuple[float, float]]
-    elsewhere: float | None
     flight: Flight | None
-    omitted: Sequence[str]
+
+    @property
+    def elsewhere(self) -> float:
+        """Share of GPU time that is in another category."""
+        return sum(abs(first - second) for first, second in self.ledger.values()) / 2
+
+    @property
+    def omitted(self) -> list[str]:
+        """What is unknown, and why, in sentences."""
+        logs = [("lengths", self.lengths), ("the ledger", self.ledger)]
+        found = [f"{what}: a log has none" for what, known in logs if not known]
+        timed = [("what was in flight", self.flight), ("the last trajectory", self.last.bias)]
+        if unknown := [what for what, known in timed if known is None]:
+            sources = " and ".join(dict.fromkeys((self.recorded.source, self.run.source)))
+            found.append(
+                f"{', and '.join(unknown)}: requests of {sources} have no times of their own"
+            )
+        return found
 
 
 def make_card(recorded: Run, run: Run, kind: Kind, slept: Sequence[str]) -> Card:
@@ -145,26 +157,16 @@ def make_card(recorded: Run, run: Run, kind: Kind, slept: Sequence[str]) -> Card
         RecordingError: No steps belong together, or what slept in one is unknown.
     """
     both = pair_steps(recorded, run)
-    warm = {pair for pair in both if pair[0] in recorded.starts or pair[1] in run.starts}
-    pairs = [pair for pair in both if pair not in warm]
+    pairs = [(a, b) for a, b in both if a not in recorded.starts and b not in run.starts]
     if len(pairs) < _LEFT:
         pairs = both
-    theirs = _computed(recorded, [step for step, _ in pairs], slept)
-    ours = _computed(run, [step for _, step in pairs], slept)
-    lengths, ledger = _lengths(recorded, run), _ledger(recorded, run, pairs)
-    flight = _flight(recorded, run, pairs)
-    last = _likeness("last", "until the last trajectory", recorded.last, run.last, pairs)
-    omitted = [f"{what}: a log has none" for what, known in (
-        ("lengths", lengths), ("the ledger", ledger),
-    ) if not known]  # fmt: skip
-    if flight is None:
-        sources = " and ".join(dict.fromkeys((recorded.source, run.source)))
-        what = "in flight" if last.bias is not None else "in flight, and the last trajectory"
-        omitted.append(f"what was {what}: requests of {sources} have no times of their own")
-
-    def likeness(name: str, title: str) -> Likeness:
-        return _likeness(name, title, theirs.get(name, {}), ours.get(name, {}), pairs)
-
+    steps = [step for step, _ in pairs], [step for _, step in pairs]
+    times = _computed(recorded, steps[0], slept), _computed(run, steps[1], slept)
+    stages = [stage.name for stage in STAGES if any(stage.name in side for side in times)]
+    found = {
+        name: _likeness(name, [side.get(name, {}) for side in times], pairs)
+        for name in (ALL.name, *stages, _SLEPT)
+    }
     return Card(
         kind="naive" if run.note is not None and run.note.naive else kind,
         recorded=recorded,
@@ -172,93 +174,70 @@ def make_card(recorded: Run, run: Run, kind: Kind, slept: Sequence[str]) -> Card
         pairs=pairs,
         warm_up=len(both) - len(pairs),
         slept=slept,
-        lengths=lengths,
-        step=likeness(ALL.name, ALL.title),
-        stages=[
-            likeness(stage.name, stage.title)
-            for stage in STAGES
-            if stage.name in theirs or stage.name in ours
-        ],
-        waits=likeness(_SLEPT, "what slept") if slept else None,
-        last=None if last.bias is None else last,
-        ledger=ledger,
-        elsewhere=sum(abs(first - second) for first, second in ledger.values()) / 2
-        if ledger
-        else None,
-        flight=flight,
-        omitted=omitted,
+        lengths=_lengths(recorded, run),
+        step=found[ALL.name],
+        stages=[found[name] for name in stages],
+        waits=found[_SLEPT],
+        last=_likeness("last_trajectory", [recorded.last, run.last], pairs),
+        ledger=_ledger(_gpu_s(recorded, steps[0]), _gpu_s(run, steps[1])),
+        flight=_flight(recorded, run, pairs),
     )
 
 
-def _computed(run: Run, steps: Sequence[int], slept: Sequence[str]) -> dict[str, dict[int, float]]:
+def _computed(
+    run: Run, steps: Sequence[int], slept: Sequence[str]
+) -> dict[str, dict[int, float]]:  # fmt: skip
     """Times of these steps by stage, without what slept, which has a name of its own; s.
 
     Raises:
         RecordingError: It is unknown how long verification slept.
     """
-    asleep = dict[int, float]()
     times = {name: dict(known) for name, known in run.stages.items()}
-    times[ALL.name] = dict(run.whole)
+    whole, rollout, asleep = dict(run.whole), times.get("rollout", {}), dict[int, float]()
     verification = times.pop(_REWARD, {}) if _REWARD in slept else {}
     for step in steps:
-        asleep[step] = 0.0
-        if _REWARD in slept:
-            if step not in run.verified:
-                raise RecordingError(
-                    f"how long verification took in step {step} of {run.source} is unknown, and is"
-                    " not taken for 0: what was computed there cannot be compared"
-                )
-            asleep[step] = verification.get(step, 0.0)
-        if _TOOLS in slept and (tools_s := run.tools.get(step)):
-            asleep[step] += tools_s
-            if step in (rollout := times.get("rollout", {})):
-                rollout[step] -= tools_s
-        if step in times[ALL.name]:
-            times[ALL.name][step] -= asleep[step]
-    return times | {_SLEPT: asleep}
+        if _REWARD in slept and step not in run.verified:
+            raise RecordingError(
+                f"how long verification took in step {step} of {run.source} is unknown, and is not"
+                " taken for 0: what was computed there cannot be compared"
+            )
+        tools_s = run.tools.get(step, 0.0) if _TOOLS in slept else 0.0
+        asleep[step] = verification.get(step, 0.0) + tools_s
+        for taken, less_s in ((whole, asleep[step]), (rollout, tools_s)):
+            if step in taken:
+                taken[step] -= less_s
+    return {**times, ALL.name: whole, _SLEPT: asleep}
 
 
 def _likeness(
-    name: str, title: str, recorded: Mapping[int, float], replayed: Mapping[int, float],
-    pairs: Sequence[Pair],
+    name: str, times: Sequence[Mapping[int, float]], pairs: Sequence[Pair]
 ) -> Likeness:  # fmt: skip
-    known = [
-        (recorded[first], replayed[second])
-        for first, second in pairs
-        if first in recorded and second in replayed
+    recorded, replayed = times
+    known = [(recorded[a], replayed[b]) for a, b in pairs if a in recorded and b in replayed]
+    means = [
+        fmean(side[step] for step in steps if step in side) if any(side.values()) else None
+        for side, steps in zip(times, zip(*pairs, strict=True), strict=True)
     ]
-    means = (
-        _mean([recorded[first] for first, _ in pairs if first in recorded]),
-        _mean([replayed[second] for _, second in pairs if second in replayed]),
-    )
-    sums = [sum(times) for times in zip(*known, strict=True)]
+    sums = [sum(column) for column in zip(*known, strict=True)]
     if not known or min(sums) <= 0:
-        return Likeness(name, title, means[0], means[1], len(known))
+        return Likeness(name, means[0], means[1], len(known))
     bias = sums[1] / sums[0] - 1
-    accuracy = 1 - abs(bias)
-    # Of what takes place in some steps alone they do not show the noise.
-    enough = len(known) >= ENOUGH and min(first for first, _ in known) > 0
-    low, high = block_bootstrap(known) if enough else (None, None)
-    if low is not None and high is not None:
-        ends = 1 - abs(low - 1), 1 - abs(high - 1)
-        # What the ratio lies between may have 1 in it, where the accuracy is 1.
-        low, high = min(*ends, accuracy), 1.0 if low <= 1 <= high else max(*ends, accuracy)
-    off = [abs(second / first - 1) for first, second in known if first > 0]
-    return Likeness(
-        name, title, means[0], means[1], len(known), accuracy, low, high, fmean(off), bias
-    )
-
-
-def _mean(times: Sequence[float]) -> float | None:
-    return fmean(times) if any(times) else None
+    low = high = None
+    # Steps do not show the noise of what takes place in some of them.
+    if len(known) >= ENOUGH and min(first for first, _ in known) > 0:
+        ends = block_bootstrap(known)
+        far = [1 - abs(end - 1) for end in ends]
+        # Between them the ratio may be 1.
+        low, high = min(far), 1.0 if min(ends) <= 1 <= max(ends) else max(far)
+    off = fmean(abs(second / first - 1) for first, second in known if first > 0)
+    return Likeness(name, means[0], means[1], len(known), 1 - abs(bias), low, high, off, bias)
 
 
 def _lengths(recorded: Run, run: Run) -> Lengths | None:
     """Counts samples of batches that belong together, those of steps that warm up, too."""
     if not (recorded.batches and run.batches):
         return None
-    scale = None if run.note is None else run.note.scale
-    factor = Fraction(scale or 1)
+    factor = Fraction(1) if run.note is None else run.note.factor
     theirs = defaultdict[int, list[Batch]](list)
     for batch in recorded.batches:
         theirs[batch.step].append(batch)
@@ -266,66 +245,55 @@ def _lengths(recorded: Run, run: Run) -> Lengths | None:
     steps = [batch.step for batch in run.batches] if run.note is None else run.note.steps
     exact = samples = 0
     for step, ours in zip(steps, run.batches, strict=False):
-        if not theirs[step]:
-            continue
-        known = theirs[step].pop(0)
-        samples += len(known.prompts)
-        exact += sum(
-            min(prompt, response) > 0
-            and (scaled(prompt, factor), scaled(response, factor)) == lengths
-            for prompt, response, lengths in zip(
-                known.prompts, known.responses, zip(ours.prompts, ours.responses, strict=True),
-                strict=False,
+        if theirs[step]:
+            known = theirs[step].pop(0)
+            samples += len(known.prompts)
+            exact += sum(
+                min(lengths) > 0 and tuple(scaled(tokens, factor) for tokens in lengths) == made
+                for lengths, made in zip(known.rows, ours.rows, strict=False)
             )
-        )  # fmt: skip
-    return Lengths(exact, samples, scale)
+    return Lengths(exact, samples, None if run.note is None else run.note.scale)
+
+
+def _gpu_s(run: Run, steps: Sequence[int]) -> dict[str, float]:
+    """GPU time of these steps by category, s."""
+    sums = defaultdict[str, float](float)
+    for step in steps:
+        for category, gpu_s in run.categories.get(step, {}).items():
+            sums[category] += gpu_s
+    return sums
 
 
 def _ledger(
-    recorded: Run, run: Run, pairs: Sequence[Pair]
+    recorded: Mapping[str, float], replayed: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:  # fmt: skip
-    shares = [
-        _shares([known.categories[step] for step in steps if step in known.categories])
-        for known, steps in zip((recorded, run), zip(*pairs, strict=True), strict=True)
-    ]
-    if not all(shares):
+    wholes = [sum(side.values()) for side in (recorded, replayed)]
+    if not all(wholes):
         return {}
     return {
-        category: (shares[0].get(category, 0.0), shares[1].get(category, 0.0))
-        for category in CATEGORIES
-        if category in shares[0] or category in shares[1]
+        name: (recorded.get(name, 0.0) / wholes[0], replayed.get(name, 0.0) / wholes[1])
+        for name in CATEGORIES
+        if recorded.get(name) or replayed.get(name)
     }
 
 
-def _shares(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of GPU time, by category."""
-    sums = defaultdict[str, float](float)
-    for times in steps:
-        for category, gpu_s in times.items():
-            sums[category] += gpu_s
-    whole = sum(sums.values())
-    return {category: gpu_s / whole for category, gpu_s in sums.items() if gpu_s}
-
-
 def _flight(recorded: Run, run: Run, pairs: Sequence[Pair]) -> Flight | None:
-    both = [
-        (first, second)
-        for first, second in pairs
-        if first in recorded.profile and second in run.profile
-    ]
+    both = [(a, b) for a, b in pairs if a in recorded.profile and b in run.profile]
     if not both:
         return None
-    theirs, ours = (
-        [fmean(known.profile[step][tenth] for step in steps) for tenth in range(_TENTHS)]
-        for known, steps in zip((recorded, run), zip(*both, strict=True), strict=True)
+    sides = list(zip((recorded, run), zip(*both, strict=True), strict=True))
+    counts = (
+        [fmean(side.profile[step][tenth] for step in steps) for tenth in range(_TENTHS)]
+        for side, steps in sides
     )
-    off = fmean(abs(first - second) for first, second in zip(theirs, ours, strict=True))
+    profile = list(zip(*counts, strict=True))
     most = max(flying for step, _ in both for flying, *_ in recorded.speed.get(step, [(1, 0, 0)]))
     speeds = (
-        _speed([row for step in steps for row in known.speed.get(step, ())], most)
-        for known, steps in zip((recorded, run), zip(*both, strict=True), strict=True)
+        _speed([row for step in steps for row in side.speed.get(step, ())], most)
+        for side, steps in sides
     )
-    return Flight((theirs, ours), off / fmean(theirs), most, list(zip(*speeds, strict=True)))
+    off = fmean(abs(first - second) for first, second in profile) / fmean(a for a, _ in profile)
+    return Flight(profile, off, most, list(zip(*speeds, strict=True)))
 
 
 def _speed(rows: Sequence[tuple[int, float, float]], most: int) -> list[float | None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from rlvr_probe.analysis.metrics import occupancy, section
 from rlvr_probe.analysis.results import query
@@ -31,6 +31,11 @@ class Batch:
     step: int
     prompts: Sequence[int]
     responses: Sequence[int]
+
+    @property
+    def rows(self) -> Iterator[tuple[int, int]]:
+        """Lengths of the prompt and the response of each row."""
+        return zip(self.prompts, self.responses, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,11 @@ def read_run(tables: Tables, note: ReplayNote | None = None) -> Run:
             f"{tables.source} has steps of the same number, of several trainings: they cannot be"
             " paired"
         )
-    [[queued]] = query(tables, _SQL["queued"]).rows
+    [[queued, lost]] = query(tables, _SQL["unpaired"]).rows
     if queued:
         raise RecordingError(
             f"{tables.source} generated for a queue: steps of asynchronous runs cannot be paired"
         )
-    [[lost]] = query(tables, _SQL["lost"]).rows
     if note is not None and lost:
         raise RecordingError(
             f"{tables.source} lost the lengths of {lost:,} batches: which of the plan the others"
@@ -104,15 +108,6 @@ def read_run(tables: Tables, note: ReplayNote | None = None) -> Run:
     taken = stage_times(tables)
     section.prepare(tables)
     occupancy.observe(tables, None)
-    categories = defaultdict[int, dict[str, float]](dict)
-    for number, category, gpu_s in query(tables, _SQL["categories"]).rows:
-        categories[number][category] = gpu_s
-    profile = defaultdict[int, dict[int, float]](dict)
-    for number, tenth, active in query(tables, _SQL["profile"]).rows:
-        profile[number][tenth] = active
-    speed = defaultdict[int, list[tuple[int, float, float]]](list)
-    for number, flying, seconds, tokens in query(tables, _SQL["speed"]).rows:
-        speed[number].append((flying, seconds, tokens))
     return Run(
         source=tables.source,
         whole={number: ns / 1e9 for _, number, ns in rows},
@@ -130,10 +125,18 @@ def read_run(tables: Tables, note: ReplayNote | None = None) -> Run:
         verified=frozenset(number for (number,) in query(tables, _SQL["verified"]).rows),
         tools=dict(query(tables, _SQL["tools"]).rows),
         last=dict(query(tables, _SQL["last"]).rows),
-        categories=categories,
-        profile=profile,
-        speed=speed,
+        categories={step: dict(known) for step, known in _by_step(tables, "categories").items()},
+        profile={step: dict(known) for step, known in _by_step(tables, "profile").items()},
+        speed=_by_step(tables, "speed"),
     )
+
+
+def _by_step(tables: Tables, name: str) -> dict[int, list[Any]]:
+    """Rows of a statement by the number of the step, which comes first."""
+    found = defaultdict[int, list[Any]](list)
+    for number, *row in query(tables, _SQL[name]).rows:
+        found[number].append(row)
+    return found
 
 
 def _batches(tables: Tables) -> list[Batch]:

@@ -4,9 +4,10 @@ SELECT number, category, sum(ns)::DOUBLE / 1e9 AS gpu_s
 FROM ledger JOIN kept_step USING (step_id) WHERE done AND number >= 1
 GROUP BY ALL ORDER BY ALL
 
--- name: lost
--- Batches of training whose lengths are missing.
-SELECT coalesce(sum(lost_batches), 0)::BIGINT FROM kept_step
+-- name: unpaired
+-- Batches that were generated for a queue, and those of training whose lengths are missing.
+SELECT (SELECT count(*) FROM kept_batch WHERE queued),
+  (SELECT coalesce(sum(lost_batches), 0)::BIGINT FROM kept_step)
 
 -- name: batches
 -- Batches of training in their order: the step of each, and of its rows, in their order, lengths.
@@ -16,9 +17,6 @@ FROM kept_batch AS batch JOIN kept_step USING (step_id)
 LEFT JOIN (SELECT batch_id, trajectory_id, "row", prompt_tokens, response_tokens FROM trajectory)
   USING (batch_id)
 WHERE batch.mode = 'train' GROUP BY batch_id, number ORDER BY number, batch_id
-
--- name: queued
-SELECT count(*) FROM kept_batch WHERE queued
 
 -- name: verified
 -- Steps of which it is known how long verification took.
