@@ -466,6 +466,7 @@ def test_the_screen_says_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "verification slept in the replay, and is apart: 2.00 s of a recorded step" in text
     assert "the first step warms up and is omitted" in text
     # 8 and 7 s: 0.875, of the naive replay.
+    assert "recorded recorded · steps 6 to 8 replayed replayed · steps 2 to 4" in text
     assert "replayed replay 3 95.0 % 5.0 % +5.0 % 8 of 8" in text
     assert "again A/A: again 7 100.0 % 100.0 to 100.0 % 0.0 % +0.0 % 16 of 16" in text
     assert "naive naive replay 7 87.5 % 87.5 to 87.5 % 12.5 % -12.5 % 0 of 16" in text

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Train a tiny model with TRL, record it, turn the recording into a workload and a report: `make demo`.
-# Works from any directory; arguments go to the training script (recipe/grpo.py --help).
+# With --replay first, the recording is then replayed and compared: `make demo ARGS=--replay`.
+# Works from any directory; other arguments go to the training script (recipe/grpo.py --help).
 set -euo pipefail
 
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,6 +14,9 @@ probe=.venv/bin/rlvr-probe
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false CUDA_VISIBLE_DEVICES=
 # Deprecations inside transformers, not ours to mend.
 export PYTHONWARNINGS=ignore
+
+replay=
+if [ "${1:-}" = --replay ]; then replay=yes; shift; fi
 
 heading() { printf '\n== %s\n' "$*"; }
 
@@ -29,6 +33,11 @@ heading "as a PolyTrace workload"
 heading "where the GPU time went, and why"
 "$probe" characterize demo-out/runs --html demo-out/report.html
 echo "in a browser: demo-out/report.html"
+
+if [ -n "$replay" ]; then
+    heading "replayed, and how like it is"
+    "$probe" replay demo-out/runs --out demo-out/replays -- .venv/bin/python "${recipe#"$root"/}/grpo.py" "$@"
+fi
 
 heading "try next"
 cat <<NEXT

@@ -184,7 +184,7 @@ def card(folder: Path, *words: str) -> Any:
 def test_the_card_of_a_replay_agrees_with_the_books_of_both(naive: bool, tmp_path: Path) -> None:
     chosen = Replayed(f"{BATCH} --verifier-s 0.3", naive=naive)
     recorded, _ = train(tmp_path, chosen, replay=False)
-    replayed, _ = train(tmp_path, chosen, replay=True)
+    replayed, printed = train(tmp_path, chosen, replay=True)
     [run] = card(tmp_path)
     same = sum(
         pair[0] == pair[1]
@@ -194,6 +194,7 @@ def test_the_card_of_a_replay_agrees_with_the_books_of_both(naive: bool, tmp_pat
     )  # fmt: skip
     assert run["lengths"] == {"exact": same, "samples": 24, "scale": None}
     assert (same == 24) == (not naive)
+    assert f"lengths: {same} of 24 samples have the recorded prompt and response length" in printed
     assert run["kind"] == ("naive" if naive else "replay")
     # The first step warms up.
     assert run["steps"] == [[2, 2], [3, 3]]

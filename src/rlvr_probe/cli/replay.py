@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlvr_probe.cli import OK, UNABLE, UNSOUND, Subparsers, complain
-from rlvr_probe.exceptions import RecordingError, SteeringError
+from rlvr_probe.exceptions import ProbeError, RecordingError, SteeringError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ def add_parser(subparsers: Subparsers) -> None:
         usage="rlvr-probe replay WORKLOAD [options] -- COMMAND...",
         description="Run COMMAND, which trains with a supported framework, and let each step of it"
         " have the prompt and response lengths, groups, rewards and times of reward functions of a"
-        " recorded workload. It is recorded as by run.",
+        " recorded workload. It is recorded as by run, and ends with the card of fidelity where"
+        " WORKLOAD is a recording.",
         epilog="Exit status: that of COMMAND; 1 if it ended well and replayed a part only; 2 if"
         " the workload cannot be replayed, or nothing was.",
     )
@@ -107,7 +108,7 @@ def execute(args: argparse.Namespace) -> int:
 
     if not args.command and not args.print_overrides:
         args.parser.error("COMMAND is missing; it comes after --")
-    plan = _plan(args)
+    plan, recorded = _plan(args)
     lines = [f"lengths as recorded: {shape(plan)}"]
     if args.scale_lengths is not None:
         plan = scale_lengths(plan, args.scale_lengths)
@@ -143,11 +144,37 @@ def execute(args: argparse.Namespace) -> int:
         naive=args.naive,
         slept=tuple(slept),
     )
-    return _launch(plan, note, args.command, args.out)
+    folders = list[Path]()
+    status = _launch(plan, note, args.command, args.out, folders)
+    if status == OK and recorded is not None:
+        _show_card(recorded, folders)
+    return status
 
 
-def _keep(note: ReplayNote, folder: Path, access: Access) -> None:
-    """Write a note into a run folder, whole or not at all."""
+def _show_card(recorded: Path, folders: Sequence[Path]) -> None:
+    """Say how like the recording its replay is, where that can be found out here."""
+    import signal
+    from importlib.util import find_spec
+
+    from rlvr_probe.launch.foreground import FORWARDED
+
+    # The launcher blocked them, to pass them on to the command.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    if not folders or find_spec("duckdb") is None:
+        complain("replay: rlvr-probe fidelity, with the extra analysis, says how like it is")
+        return
+    from rlvr_probe.cli.fidelity import make_cards
+    from rlvr_probe.report.fidelity import lay_out_cards
+    from rlvr_probe.report.render import draw
+
+    try:
+        draw(lay_out_cards(make_cards(recorded, folders)), sys.stderr)
+    except (ProbeError, OSError) as error:
+        complain(f"replay: how like it is cannot be said: {error}")
+
+
+def _keep(note: ReplayNote, folders: list[Path], folder: Path, access: Access) -> None:
+    """Write a note into a run folder, whole or not at all; then add that to ``folders``."""
     from rlvr_probe.model.replay_note import NOTE, encode_note
 
     part = folder / f".{NOTE}.{os.getpid()}"
@@ -156,12 +183,15 @@ def _keep(note: ReplayNote, folder: Path, access: Access) -> None:
         with open(access.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(encode_note(note))
         os.replace(part, folder / NOTE)
+        folders.append(folder)
     except OSError as error:
         complain(f"replay: what it repeated is not kept in {folder.name}: {error.strerror}")
 
 
-def _launch(plan: Plan, note: ReplayNote, command: Sequence[str], out: str | None) -> int:
-    """Run the command, steered by ``plan``, and say what it replayed."""
+def _launch(
+    plan: Plan, note: ReplayNote, command: Sequence[str], out: str | None, folders: list[Path]
+) -> int:
+    """Run the command, steered by ``plan``, and say what it replayed; its run is in ``folders``."""
     from rlvr_probe.config import DISABLED, REPLAY, Config
     from rlvr_probe.launch import launch
     from rlvr_probe.steering.plan import write_plan
@@ -171,7 +201,7 @@ def _launch(plan: Plan, note: ReplayNote, command: Sequence[str], out: str | Non
         raise SteeringError(f"{DISABLED} is set, and a replay is recorded; unset it")
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-replay-") as folder:
         write_plan(plan, Path(folder, PLAN))
-        status = launch(command, out=out, more={REPLAY: folder}, then=partial(_keep, note))
+        status = launch(command, out=out, more={REPLAY: folder}, then=partial(_keep, note, folders))
         if sys.stdout is None:
             # Closed by the process that started us. What ends every command flushes it.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for good
@@ -199,21 +229,23 @@ def _launch(plan: Plan, note: ReplayNote, command: Sequence[str], out: str | Non
     return status or UNABLE
 
 
-def _plan(args: argparse.Namespace) -> Plan:
+def _plan(args: argparse.Namespace) -> tuple[Plan, Path | None]:
+    """What to do, and the run folder that it is from, where it is from one."""
     from rlvr_probe.steering.build import make_plan
 
-    name, workload = _read(args.workload)
-    return make_plan(
+    name, workload, recorded = _read(args.workload)
+    plan = make_plan(
         workload,
         source=name,
         steps=args.steps,
         response_cap=args.response_length,
         sleep=args.rewards == "sleep",
     )
+    return plan, recorded
 
 
-def _read(path: Path) -> tuple[str, Workload | ReadWorkload]:
-    """The workload of a recording, or the one in a directory, and its name."""
+def _read(path: Path) -> tuple[str, Workload | ReadWorkload, Path | None]:
+    """The workload of a recording with its folder, or the one in a directory; first its name."""
     from rlvr_probe.cli.chosen_run import choose_run, read_chosen
     from rlvr_probe.cli.installed_exporters import find_reader
     from rlvr_probe.recording import check_readable
@@ -227,9 +259,9 @@ def _read(path: Path) -> tuple[str, Workload | ReadWorkload]:
         if reader is None:
             raise
         found = reader.read(path)
-        return found.name, found
+        return found.name, found, None
     folder, trace = read_chosen(path)
-    return folder.name, build_workload(trace)
+    return folder.name, build_workload(trace), folder
 
 
 def _fitting(plan: Plan) -> tuple[list[Replay], Mapping[str, str]]:

@@ -41,9 +41,11 @@ def lay_out_cards(cards: Sequence[Card]) -> list[Block]:
         cards: Of all runs beside the recorded one; the first is shown in full.
     """
     card = cards[0]
+    sides = zip(("recorded", "replayed"), (card.recorded, card.run), zip(*card.pairs, strict=True),
+                strict=True)  # fmt: skip
     blocks: list[Block] = [
-        Line(f"{what}  {clean(run.source, 64)} · {run.extent}", "title")
-        for what, run in (("recorded", card.recorded), ("replayed", card.run))
+        Line(f"{what}  {clean(run.source, 64)} · steps {min(steps)} to {max(steps)}", "title")
+        for what, run, steps in sides
     ]
     if (note := card.run.note) is not None and note.source != card.recorded.source:
         blocks.append(Line(f"it is a replay of {clean(note.source, 64)}", "alarm"))

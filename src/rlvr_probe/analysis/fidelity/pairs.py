@@ -19,8 +19,7 @@ def pair_steps(recorded: Run, run: Run) -> list[Pair]:
     """Steps of both runs that belong together, in their order.
 
     Batch k of a replay is batch k of its plan, so its step is the one that the plan's was recorded
-    in. Steps of runs that are no replay have the same number; of a log without numbers, the same
-    place.
+    in. Steps of other runs have the same number; of a log without numbers, the same place.
 
     Raises:
         RecordingError: There are none.
@@ -56,7 +55,7 @@ def _of_plan(planned: Sequence[int], done: Sequence[int]) -> list[Pair]:
 
     A step is paired if the same batches were generated in both. Steps until the next batch train on
     the same samples again, and follow in both alike; where a batch feeds more steps in one of the
-    runs, its steps are no pair.
+    runs, its steps are not paired.
     """
     theirs, ours = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
     batches = list(zip(planned, done, strict=False))

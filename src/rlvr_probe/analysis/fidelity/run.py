@@ -47,7 +47,7 @@ class Run:
         whole: Wall time of each step, s.
         stages: The same by name of the stage; 0 in steps in which it did not take place.
         starts: First steps of sessions, which warm up.
-        note: What it was to repeat; None if it was no replay.
+        note: What it was to repeat; None if it was not a replay.
         in_order: Whether steps have no number, so that they are paired in their order.
         batches: Those of training; none of a log.
         verified: Steps of which it is known how long verification took.
@@ -92,7 +92,7 @@ def read_run(tables: Tables, note: ReplayNote | None = None) -> Run:
     numbers = {step: number for step, number, _ in rows}
     if len(set(numbers.values())) < len(numbers):
         raise RecordingError(
-            f"{tables.source} has steps of the same number, of several trainings: they cannot be"
+            f"{tables.source} has steps of the same number, of several sessions: they cannot be"
             " paired"
         )
     [[queued, lost]] = query(tables, _SQL["unpaired"]).rows
