@@ -460,17 +460,17 @@ def test_the_screen_says_it(runs: Path, capsys: pytest.CaptureFixture[str]) -> N
     text = " ".join(" ".join(lines).split())
     assert "lengths: 8 of 8 samples have the recorded prompt and response length" in text
     assert (
-        "accuracy 95.0 %: 3 steps without what slept took 5.0 % more time than recorded, all"
-        " together; single steps are off by 5.0 % in the mean"
+        "accuracy 95.0%: 3 steps without what slept took 5.0% more time than recorded, all"
+        " together; single steps are off by 5.0% in the mean"
     ) in text
     assert "verification slept in the replay, and is apart: 2.00 s of a recorded step" in text
     assert "the first step warms up and is omitted" in text
     # 8 and 7 s: 0.875, of the naive replay.
     assert "recorded recorded · steps 6 to 8 replayed replayed · steps 2 to 4" in text
-    assert "replayed replay 3 95.0 % 5.0 % +5.0 % 8 of 8" in text
-    assert "again A/A: again 7 100.0 % 100.0 to 100.0 % 0.0 % +0.0 % 16 of 16" in text
-    assert "naive naive replay 7 87.5 % 87.5 to 87.5 % 12.5 % -12.5 % 0 of 16" in text
-    assert "rollout 4.00 4.40 90.0 % 10.0 % +10.0 % 100.0 % 75.0 %" in text
+    assert "replayed replay 3 95.0% 5.0% +5.0% 100.0%" in text
+    assert "again A/A 7 100.0% 100.0 to 100.0% 0.0% +0.0% 100.0%" in text
+    assert "naive naive 7 87.5% 87.5 to 87.5% 12.5% -12.5% 0.0%" in text
+    assert "rollout 4.00 4.40 90.0% 10.0% +10.0% 100.0% 75.0%" in text
 
 
 def test_the_json_and_the_page_have_it(
@@ -486,7 +486,7 @@ def test_the_json_and_the_page_have_it(
     assert run["steps"] == [[6, 2], [7, 3], [8, 4]]
     assert run["step"]["low"] is None
     written = (tmp_path / "page").read_text("utf-8")
-    assert "accuracy 95.0 %: 3 steps" in written
+    assert "accuracy 95.0%: 3 steps" in written
     assert "default-src 'none'" in written
     assert "<script" not in written
     assert json.loads(said(capsys, cli.OK, *words[:2], "--json", "-")) == document

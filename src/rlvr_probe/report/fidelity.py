@@ -26,12 +26,11 @@ __all__ = ["FIDELITY_SCHEMA_VERSION", "headline", "lay_out_cards", "to_document"
 FIDELITY_SCHEMA_VERSION = 1
 """Version of the JSON; a removed or redefined key raises it."""
 
-_KINDS: Final = {"replay": "replay", "ceiling": "A/A: again", "naive": "naive replay"}
-_BESIDE: Final = {"ceiling": "A/A", "naive": "naive"}
+_KINDS: Final = {"replay": "replay", "ceiling": "A/A", "naive": "naive"}
 _SLEPT: Final = {"reward": "verification", "tool_call": "tools"}
 _SMALL: Final = 0.01
 """Share of a step, or of GPU time, below which a stage or category is in the JSON alone."""
-_CATEGORIES: Final = 6
+_CATEGORIES: Final = 5
 
 
 def lay_out_cards(cards: Sequence[Card]) -> list[Block]:
@@ -56,9 +55,9 @@ def lay_out_cards(cards: Sequence[Card]) -> list[Block]:
     if card.flight is not None:
         blocks += _flight(card.flight)
     if (last := card.last).bias is not None:
-        times = f"after {seconds(last.recorded)} s, replayed after {seconds(last.replayed)} s"
-        off = f"bias {_signed(last.bias)}, single steps off by {_share(last.by_step)}"
-        blocks.append(Line(f"the last trajectory of a step ended {times}: {off}"))
+        times = f"{seconds(last.recorded)} s recorded, {seconds(last.replayed)} s replayed"
+        off = f"bias {_signed(last.bias)}, by step {_share(last.by_step)}"
+        blocks.append(Line(f"until the last trajectory of a step: {times}, {off}"))
     return blocks + [Line(f"omitted: {text}", "quiet") for text in card.omitted]
 
 
@@ -108,7 +107,7 @@ def _how_like(of: Callable[[Any], Likeness]) -> Columns:
     return {
         "accuracy": lambda row: _share(of(row).accuracy),
         "<between": lambda row: _interval(of(row)),
-        "each step": lambda row: _share(of(row).by_step),
+        "by step": lambda row: _share(of(row).by_step),
         "bias": lambda row: _signed(of(row).bias),
     }
 
@@ -119,7 +118,7 @@ def _runs(cards: Sequence[Card]) -> list[Block]:
         "<as": lambda card: _KINDS[card.kind],
         "steps": lambda card: f"{card.step.steps:,}",
         **_how_like(lambda card: card.step),
-        "lengths": lambda card: (known := card.lengths) and f"{known.exact:,} of {known.samples:,}",
+        "lengths": lambda card: (known := card.lengths) and _share(known.exact / known.samples),
     }
     return table("Runs", columns, cards, head=8, what="runs")
 
@@ -133,8 +132,8 @@ def _stages(cards: Sequence[Card]) -> list[Block]:
         **_how_like(lambda stage: stage),
     }
     for other in cards[1:]:
-        if other.kind in _BESIDE:
-            columns.setdefault(_BESIDE[other.kind], _accuracy_in(other))
+        if other.kind != "replay":
+            columns.setdefault(_KINDS[other.kind], _accuracy_in(other))
     shown = [own for own in card.stages if max(own.recorded or 0, own.replayed or 0) >= least]
     title = f"Stages{', without what slept' if card.slept else ''} (mean s of a step)"
     return table(title, columns, [card.step, *shown], head=14, what="stages")
@@ -181,11 +180,11 @@ def _whole(value: float | None) -> str:
 
 
 def _share(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
+    return "" if share is None else f"{share:.1%}"
 
 
 def _signed(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:+.1f} %"
+    return "" if share is None else f"{share:+.1%}"
 
 
 def _interval(likeness: Likeness) -> str:
