@@ -102,7 +102,7 @@ class Card:
         pairs: Steps that belong together; what is said of times is of these.
         warm_up: How many more were omitted because they warm up.
         slept: What slept, and is in no time but that of ``waits``.
-        lengths: None where there are none, as in a log.
+        lengths: None where they are not recorded in both, as in a log.
         step: All that was computed in a step.
         stages: Without what slept.
         waits: What slept.
@@ -133,8 +133,8 @@ class Card:
     @property
     def omitted(self) -> list[str]:
         """What is unknown, and why, in sentences."""
-        logs = [("lengths", self.lengths), ("the ledger", self.ledger)]
-        found = [f"{what}: a log has none" for what, known in logs if not known]
+        both = [("lengths", self.lengths), ("the ledger", self.ledger)]
+        found = [f"{what}: not recorded in both" for what, known in both if not known]
         timed = [("what was in flight", self.flight), ("the last trajectory", self.last.bias)]
         if unknown := [what for what, known in timed if known is None]:
             sources = " and ".join(dict.fromkeys((self.recorded.source, self.run.source)))
@@ -235,8 +235,6 @@ def _likeness(
 
 def _lengths(recorded: Run, run: Run) -> Lengths | None:
     """Counts samples of batches that belong together, those of steps that warm up, too."""
-    if not (recorded.batches and run.batches):
-        return None
     factor = Fraction(1) if run.note is None else run.note.factor
     theirs = defaultdict[int, list[Batch]](list)
     for batch in recorded.batches:
@@ -252,7 +250,8 @@ def _lengths(recorded: Run, run: Run) -> Lengths | None:
                 min(lengths) > 0 and tuple(scaled(tokens, factor) for tokens in lengths) == made
                 for lengths, made in zip(known.rows, ours.rows, strict=False)
             )
-    return Lengths(exact, samples, None if run.note is None else run.note.scale)
+    scale = None if run.note is None else run.note.scale
+    return Lengths(exact, samples, scale) if samples else None
 
 
 def _gpu_s(run: Run, steps: Sequence[int]) -> dict[str, float]:
