@@ -21,7 +21,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset, get_dataset_class
 from verl.utils.profiler import simple_timer
 
 from rlvr_probe.exceptions import SteeringError
-from rlvr_probe.steering import PlannedSample
+from rlvr_probe.steering import PlannedSample, drawn_tokens
 from rlvr_probe_verl.recorded_samples import FILES, GROUP, LOOP, NUMBER, ROW, samples
 
 __all__ = ["PlannedDataset", "PlannedLoop"]
@@ -173,8 +173,8 @@ def _inexact(number: int, found: tuple[int, int], expected: tuple[int, int]) -> 
 def _drawn_prompt(tokenizer: Any, group: int) -> tuple[int, ...]:
     """Token ids of a prompt: drawn, the same in all processes and for the whole group."""
     known = samples()
-    draw = random.Random(f"{known.steering.plan.source} {group}")
-    return tuple(draw.choices(_safe(tokenizer), k=known.groups[group].prompt_tokens))
+    count = known.groups[group].prompt_tokens
+    return tuple(drawn_tokens(known.steering.plan, group, _safe(tokenizer), count=count))
 
 
 @cache
