@@ -33,6 +33,7 @@ SCENARIOS = {
         environment=BATCHES,
         planted=Planted("tool", "step", 1.0),
     ),
+    "vllm": Scenario(vllm=True, arguments=FEW, environment=BATCHES),
     "filtered": Scenario(arguments=(*FEW, *FILTERED), environment=BATCHES),
 }
 
@@ -58,7 +59,7 @@ def groups(batch: dict[str, Any]) -> Counter[tuple[Any, ...]]:
     [
         "one rank",
         "agent",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("two ranks", "filtered")),
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("two ranks", "filtered", "vllm")),
     ],
 )
 def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str) -> None:
