@@ -1,8 +1,8 @@
 """``make bench``: what the probe costs, as tables and as JSON.
 
-    make bench                              everything, about 40 minutes on an idle machine
+    make bench                              everything, about an hour on an idle machine
     make bench ARGS="--only event rate"     some of it; each family also runs by itself
-    make bench ARGS="--write-docs"          and into docs/explanation/overhead.md and overhead.json
+    make bench ARGS="--write-docs"          and into docs/explanation: overhead.md, fidelity.md
 
 Ratios between rows of one run can be trusted; absolute times depend on the machine.
 """
@@ -28,6 +28,7 @@ from tests.bench import (
     event,
     live,
     rate,
+    replay,
     sampling,
     slowdown,
     startup,
@@ -48,10 +49,14 @@ FAMILIES = {
     "live": live,
     "slowdown": slowdown,
     "beside": beside,
+    "replay": replay,
 }
 NOT_YET = "Not measured yet on a machine that was left alone."
 PAGE = ROOT / "docs" / "explanation" / "overhead.md"
 FIGURES = PAGE.with_suffix(".json")
+REPLAY_PAGE = PAGE.with_name("fidelity.md")
+PAGES = {PAGE: tuple(name for name in FAMILIES if name != "replay"), REPLAY_PAGE: ("replay",)}
+"""Families that each page of the documentation has; their figures lie beside it."""
 _BLOCK = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -88,7 +93,9 @@ def _options() -> argparse.Namespace:
         "--json", type=Path, default=Path("bench.json"), help="default: %(default)s"
     )
     parser.add_argument("--read", action="store_true", help="measure nothing: take --json as it is")
-    parser.add_argument("--write-docs", action="store_true", help=f"fill {PAGE.relative_to(ROOT)}")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="fill the pages of which all was measured"
+    )
     chosen = parser.parse_args()
     if chosen.quick and chosen.write_docs:
         parser.error("a quick run says nothing that could be documented")
@@ -111,7 +118,7 @@ def main() -> None:
             figures[name] = _measure(name, chosen)
             chosen.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         print(f"\nwritten: {chosen.json.resolve()}")
-    if figures.keys() >= FAMILIES.keys() and not figures["quick"]:
+    if figures.keys() >= set(PAGES[PAGE]) and not figures["quick"]:
         print(f"\n== bars\n\n{bars.tables(figures)}")
     if chosen.write_docs:
         _write_docs(figures)
@@ -131,14 +138,18 @@ def _measure(name: str, chosen: argparse.Namespace) -> Any:
 
 
 def _write_docs(figures: dict[str, Any]) -> None:
-    missing = [name for name in FAMILIES if name not in figures]
-    if missing:
-        raise SystemExit(f"not measured yet: {', '.join(missing)}; the documentation takes all")
     if figures["quick"]:
         raise SystemExit("measured by a quick run, which says nothing that could be documented")
-    FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
-    print(f"written: {FIGURES} and {PAGE}")
+    whole = {page: names for page, names in PAGES.items() if figures.keys() >= set(names)}
+    if not whole:
+        missing = [name for name in PAGES[PAGE] if name not in figures]
+        raise SystemExit(f"not measured yet: {', '.join(missing)}; a page takes all of its own")
+    for page, names in whole.items():
+        own = {name: figures[name] for name in ("quick", "machine", *names)}
+        path = page.with_suffix(".json")
+        path.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
+        page.write_text(fill(page.read_text(encoding="utf-8"), own), encoding="utf-8")
+        print(f"written: {path} and {page}")
 
 
 if __name__ == "__main__":

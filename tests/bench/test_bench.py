@@ -212,10 +212,20 @@ def test_each_bar_can_be_missed() -> None:
 # ---------------------------------------------------------------- documentation
 
 
-def test_the_documented_figures_are_those_of_one_whole_run() -> None:
-    figures = json.loads(run.FIGURES.read_text(encoding="utf-8"))
-    page = run.PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", run.PAGES, ids=lambda path: path.stem)
+def test_the_documented_figures_are_those_of_one_whole_run(path: Path) -> None:
+    figures = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    page = path.read_text(encoding="utf-8")
     # Out of date: make bench ARGS="--read --json docs/explanation/overhead.json --write-docs"
     assert page == run.fill(page, figures)
     assert not figures["quick"]
-    assert [name for name in run.FAMILIES if f"<!-- bench: {name} -->" not in page] == []
+    assert [name for name in run.PAGES[path] if f"<!-- bench: {name} -->" not in page] == []
+
+
+@runs_the_bench
+def test_replays_take_turns_with_the_original_and_a_naive_one(tmp_path: Path) -> None:
+    runs = quick("replay", tmp_path)["runs"]
+    assert sorted(run["kind"] for run in runs) == ["ceiling", "naive", "replay"]
+    exact = {run["kind"]: run["exact"] for run in runs}
+    assert exact["replay"] == exact["ceiling"] == 1.0
+    assert exact["naive"] < 0.5
