@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-recording.md"
+BENCHMARK = TUTORIAL.with_name("run-to-benchmark.md")
 FORMAT = ROOT / "docs" / "reference" / "polytrace-workload.md"
 ELISION = "..."
 
@@ -129,10 +130,16 @@ def test_the_tutorial_prints_what_it_shows(reader: Reader) -> None:
     follow_tutorial(reader)
 
 
-def follow_tutorial(reader: Reader) -> None:
-    """Type all commands of the tutorial but those that set up, and compare what they print."""
-    commands = [one for one in shown(TUTORIAL) if not one.command.startswith(("make ", "source "))]
-    assert len(commands) >= 7
+def test_a_run_becomes_the_benchmark_that_the_tutorial_shows(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    follow_tutorial(Reader(tmp_path_factory.mktemp("benchmark")), BENCHMARK, 6)
+
+
+def follow_tutorial(reader: Reader, page: Path = TUTORIAL, least: int = 7) -> None:
+    """Type all commands of a page but those that set up, and compare what they print."""
+    commands = [one for one in shown(page) if not one.command.startswith(("make ", "source "))]
+    assert len(commands) >= least
     for one in commands:
         if one.command.startswith("timeout --signal=KILL 20 "):
             kill_once_it_trains(reader, one.command.replace(" 20 ", " 900 "))
