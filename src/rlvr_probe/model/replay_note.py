@@ -69,7 +69,8 @@ def read_note(folder: Path) -> ReplayNote | None:
         _ = note.factor
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, ZeroDivisionError) as error:
+    # In the oldest release of msgspec that is taken, its errors are apart from ValueError.
+    except (OSError, msgspec.MsgspecError, ValueError, ZeroDivisionError) as error:
         raise RecordingError(
             f"{folder.name}/{NOTE} cannot be read ({error}); expected what replay of this version"
             " writes"
