@@ -294,6 +294,26 @@ def test_every_sample_with_its_recorded_lengths_counts() -> None:
     ]  # fmt: skip
 
 
+def test_groups_are_compared_wherever_they_are_in_the_batch() -> None:
+    recorded = replace(made([(4.0, 2.0, 4.0)] * 2), batches=[
+        Batch(1, [6, 6, 7, 7, 8, 8], [1, 2, 3, 4, 5, -1], [0, 0, 1, 1, 2, 2])])  # fmt: skip
+
+    def exact(prompts: list[int], responses: list[int], of_rows: list[int]) -> int:
+        batches = [Batch(1, prompts, responses, of_rows)]
+        run = replace(recorded, batches=batches, note=planned(1))
+        lengths = carded(recorded, run).lengths
+        assert lengths is not None
+        assert lengths.samples == 6
+        return lengths.exact
+
+    # What is unknown is not exact, and the sample beside it is.
+    assert exact([8, 8, 6, 6, 7, 7], [5, -1, 1, 2, 3, 4], [0, 0, 1, 1, 2, 2]) == 5
+    # Samples of a group are in their order; of two groups that differ one sample each is exact.
+    assert exact([6, 6, 7, 7, 8, 8], [2, 1, 3, 9, 5, -1], [0, 0, 1, 1, 2, 2]) == 2
+    # The same samples in other groups are others.
+    assert exact([6, 7, 6, 7, 8, 8], [1, 3, 2, 4, 5, -1], [0, 0, 1, 1, 2, 2]) == 3
+
+
 def test_lengths_that_were_scaled_are_compared_with_what_they_should_be() -> None:
     recorded = with_lengths((1, [8, 3]), (2, [2, 9]))
     run = with_lengths((1, [4, 2]), (2, [1, 4]), note=planned(1, 2, scale="1/2"))

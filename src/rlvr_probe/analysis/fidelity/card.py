@@ -7,7 +7,7 @@ slept is not in it, and steps that warm up neither, as long as two others are le
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from rlvr_probe.analysis.causes.baselines import ENOUGH
 from rlvr_probe.analysis.fidelity.pairs import Pair, pair_steps
-from rlvr_probe.analysis.fidelity.run import Batch, Run
+from rlvr_probe.analysis.fidelity.run import Batch, Group, Run
 from rlvr_probe.analysis.ledger import CATEGORIES
 from rlvr_probe.analysis.stages import ALL, STAGES
 from rlvr_probe.analysis.statistics import block_bootstrap
@@ -246,12 +246,29 @@ def _lengths(recorded: Run, run: Run) -> Lengths | None:
         if theirs[step]:
             known = theirs[step].pop(0)
             samples += len(known.prompts)
-            exact += sum(
-                min(lengths) > 0 and tuple(scaled(tokens, factor) for tokens in lengths) == made
-                for lengths, made in zip(known.rows, ours.rows, strict=False)
-            )
+            exact += _exact(known.groups(lambda tokens: scaled(tokens, factor)), ours.groups())
     scale = None if run.note is None else run.note.scale
     return Lengths(exact, samples, scale) if samples else None
+
+
+def _exact(recorded: Sequence[Group], replayed: Sequence[Group]) -> int:
+    """Samples that have the recorded lengths, at their place in their group.
+
+    Groups that are the same in both belong together, wherever they are in the batch: engines answer
+    in another order each time. The others are compared in their order.
+    """
+    spare, exact, different = Counter(replayed), 0, list[Group]()
+    for group in recorded:
+        if spare[group]:
+            spare[group] -= 1
+            exact += sum(lengths is not None for lengths in group)
+        else:
+            different.append(group)
+    return exact + sum(
+        lengths is not None and lengths == made
+        for group, other in zip(different, spare.elements(), strict=False)
+        for lengths, made in zip(group, other, strict=False)
+    )
 
 
 def _gpu_s(run: Run, steps: Sequence[int]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model.replay_note import ReplayNote
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Batch", "Run", "read_run"]
+__all__ = ["Batch", "Group", "Run", "read_run"]
 
 _SQL: Final = statements(__name__)
 
@@ -24,18 +24,35 @@ _UNKNOWN: Final = -1
 """In the place of a length that was not recorded."""
 
 
+Group = tuple[tuple[int, int] | None, ...]
+"""Lengths of prompt and response of the samples of one prompt, tokens; None where unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Lengths of a batch, by row, tokens."""
+    """Lengths of a batch, by row, tokens.
+
+    Attributes:
+        step: In which it was generated.
+        prompts, responses: Of each row.
+        prompt_of_row: Which prompt of the batch each row is of; all the same one if empty.
+    """
 
     step: int
     prompts: Sequence[int]
     responses: Sequence[int]
+    prompt_of_row: Sequence[int] = ()
 
-    @property
-    def rows(self) -> Iterator[tuple[int, int]]:
-        """Lengths of the prompt and the response of each row."""
-        return zip(self.prompts, self.responses, strict=True)
+    def groups(self, length: Callable[[int], int] = int) -> list[Group]:
+        """The groups, ``length`` of every length.
+
+        Prompts are in the order of their first row, which in some frameworks is that of answers.
+        """
+        found = defaultdict[int, list[tuple[int, int] | None]](list)
+        of_rows = self.prompt_of_row or [0] * len(self.prompts)
+        for group, *row in zip(of_rows, self.prompts, self.responses, strict=True):
+            found[group].append((length(row[0]), length(row[1])) if min(row) > 0 else None)
+        return list(map(tuple, found.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +160,10 @@ def _batches(tables: Tables) -> list[Batch]:
     found, rows = list[Batch](), tables.sql.execute(_SQL["batches"])
     # One by one: as Python's numbers they would take eight times the room.
     while (row := rows.fetchone()) is not None:
-        number, *lengths = row
-        prompts, responses = (
+        number, *columns = row
+        prompts, responses, of_rows = (
             array("q", [_UNKNOWN if value is None else value for value in values])
-            for values in lengths
+            for values in columns
         )
-        found.append(Batch(number, prompts, responses))
+        found.append(Batch(number, prompts, responses, of_rows))
     return found

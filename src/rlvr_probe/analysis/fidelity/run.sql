@@ -10,11 +10,13 @@ SELECT (SELECT count(*) FROM kept_batch WHERE queued),
   (SELECT coalesce(sum(lost_batches), 0)::BIGINT FROM kept_step)
 
 -- name: batches
--- Batches of training in their order: the step of each, and of its rows, in their order, lengths.
+-- Batches of training in their order: the step of each, and of its rows, in their order, lengths
+-- and prompt.
 SELECT number, list(prompt_tokens ORDER BY "row", trajectory_id) AS prompts,
-  list(response_tokens ORDER BY "row", trajectory_id) AS responses
+  list(response_tokens ORDER BY "row", trajectory_id) AS responses,
+  list(grp ORDER BY "row", trajectory_id) AS groups
 FROM kept_batch AS batch JOIN kept_step USING (step_id)
-LEFT JOIN (SELECT batch_id, trajectory_id, "row", prompt_tokens, response_tokens FROM trajectory)
+LEFT JOIN (SELECT batch_id, trajectory_id, "row", grp, prompt_tokens, response_tokens FROM trajectory)
   USING (batch_id)
 WHERE batch.mode = 'train' GROUP BY batch_id, number ORDER BY number, batch_id
 
