@@ -18,7 +18,7 @@ from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import attribute
 from rlvr_probe.steering import Plan, PlannedBatch, PlannedSample, Steering
 from rlvr_probe_openrlhf.recorded_rewards import PlannedLabel
-from rlvr_probe_openrlhf.replayed_samples import PlannedExecutor, answers, reward_of
+from rlvr_probe_openrlhf.replayed_samples import PlannedExecutor, answers
 
 __all__ = ["OpenrlhfReplay", "PlannedPrompts", "find_misfits"]
 
@@ -223,7 +223,7 @@ def _misfitting_filter(plan: Plan, algo: Any) -> Iterator[str]:
         yield "algo.dynamic_filtering_enable" if dropping else "no algo.dynamic_filtering_enable"
     elif dropping:
         low, high = algo.dynamic_filtering_range
-        kept = [low < fmean(map(reward_of, group.samples)) < high for group in plan.groups]
+        kept = [low < fmean(own.reward for own in group.samples) < high for group in plan.groups]
         if wrong := sum(k != group.trained for k, group in zip(kept, plan.groups, strict=True)):
             yield (
                 f"an algo.dynamic_filtering_range that selects the groups as recorded (found {low}"

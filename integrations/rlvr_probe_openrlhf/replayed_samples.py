@@ -10,38 +10,24 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import count
 from types import ModuleType
 from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
-from rlvr_probe.steering import Plan, PlannedGroup, PlannedSample, drawn_tokens
+from rlvr_probe.steering import Plan, PlannedGroup, PlannedSample, drawn_tokens, row_waits
 from rlvr_probe_openrlhf import recorded_rewards
 from rlvr_probe_openrlhf.recorded_rewards import PlannedLabel
 
-__all__ = ["PlannedExecutor", "reward_of", "waits"]
+__all__ = ["PlannedExecutor", "answers"]
 
 
-def reward_of(sample: PlannedSample) -> float:
-    """What OpenRLHF trains on: one number, the sum of what all functions gave."""
-    return sum(reward for reward in sample.rewards if reward is not None)
-
-
-def waits(plan: Plan) -> dict[tuple[int, int], float]:
-    """Seconds that reward functions take, by group of the plan and sample of the group."""
-    seconds = dict[tuple[int, int], float]()
-    before = 0
+def _waits(plan: Plan) -> Iterator[list[float]]:
+    """Seconds that reward functions take for each sample, by group of the plan."""
     for batch in plan.batches:
-        places = [
-            (before + group, sample)
-            for group, planned in enumerate(batch.groups)
-            for sample in range(len(planned.samples))
-        ]
-        for call in batch.calls:
-            if call.row is not None:
-                place = places[call.row]
-                seconds[place] = seconds.get(place, 0.0) + call.seconds
-        before += len(batch.groups)
-    return seconds
+        seconds, rows = row_waits(batch), count()
+        for group in batch.groups:
+            yield [seconds.get(next(rows), 0.0) for _ in group.samples]
 
 
 class PlannedExecutor:
@@ -55,8 +41,9 @@ class PlannedExecutor:
 
     def __init__(self, plan: Plan, agents: ModuleType, own: Any) -> None:
         self._plan, self._agents, self._own = plan, agents, own
-        self._groups, self._waits = list(plan.groups), waits(plan)
+        self._groups, self._waits = list(plan.groups), list(_waits(plan))
         self._started = Counter[int]()
+        self._usable = list[int]()
         self._single = own
         if plan.functions:
             self._single = agents.SingleTurnAgentExecutor([recorded_rewards.__file__])
@@ -89,8 +76,8 @@ class PlannedExecutor:
         number %= len(group.samples)
         sample = group.samples[number]
         own, planned = label.own, bool(self._plan.functions)
-        seconds = self._waits.get((label.group, number), 0.0)
-        label = PlannedLabel.of(label.group, own, seconds, reward_of(sample))
+        seconds = self._waits[label.group][number]
+        label = PlannedLabel.of(label.group, own, seconds, sample.reward)
         executor = self._single
         if sample.turns:
             executor = self._agents.MultiTurnAgentExecutor(_environment(self._agents, sample))
@@ -111,10 +98,12 @@ class PlannedExecutor:
         self, tokenizer: Any, index: int, group: PlannedGroup, sample: PlannedSample
     ) -> Iterator[list[int]]:
         """Token ids of the prompt, then of what each turn is answered."""
-        special = set(tokenizer.all_special_ids)
-        usable = [token for token in range(tokenizer.vocab_size) if token not in special]
-        for turn, count in enumerate([group.prompt_tokens, *answers(group, sample)]):
-            yield drawn_tokens(self._plan, index, usable, count=count, turn=turn)
+        if not self._usable:
+            # Once: Ray makes a tokenizer anew for each call, and its vocabulary is large.
+            special = set(tokenizer.all_special_ids)
+            self._usable = [token for token in range(tokenizer.vocab_size) if token not in special]
+        for turn, tokens in enumerate([group.prompt_tokens, *answers(group, sample)]):
+            yield drawn_tokens(self._plan, index, self._usable, count=tokens, turn=turn)
 
 
 def answers(group: PlannedGroup, sample: PlannedSample) -> list[int]:

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
-from rlvr_probe.steering import PlannedCall, PlannedSample, Steering, reward_waits
+from rlvr_probe.steering import PlannedSample, Steering, reward_waits, row_waits
 
 __all__ = [
     "FILES", "GROUP", "LOOP", "NUMBER", "ROW", "Samples", "compute_score", "samples", "use",
@@ -74,8 +72,8 @@ class Samples:
         self.steering.report(batch, row, self.rows)
 
     def reward(self, number: int) -> float:
-        """Its reward: verl knows one function, which gives the sum of all, and 0 for none."""
-        return math.fsum(value for value in self.sample(number).rewards if value is not None)
+        """Its reward."""
+        return self.sample(number).reward
 
     def seconds(self, number: int) -> float:
         """How long its reward takes, s.
@@ -92,29 +90,13 @@ class Samples:
     def _waits_of(self, number: int) -> tuple[Mapping[int, float], float]:
         """By row what its own calls take, and what all calls take that are of no single row."""
         plan = self.steering.plan
-        batch, by_row = plan.batches[number], defaultdict[int | None, list[PlannedCall]](list)
-        for call in batch.calls:
-            by_row[call.row].append(call)
-        whole = replace(batch, calls=tuple(by_row.pop(None, ())))
+        batch = plan.batches[number]
+        whole = replace(batch, calls=tuple(call for call in batch.calls if call.row is None))
         together = max(
             sum(reward_waits(whole, len(plan.functions), share, batch.shares))
             for share in range(batch.shares)
         )
-        own = {row: _lasting(calls) for row, calls in by_row.items() if row is not None}
-        return own, together
-
-
-def _lasting(calls: Iterable[PlannedCall]) -> float:
-    """Seconds in which any of the calls ran; those of unknown start ran one after the other."""
-    seconds, covered = 0.0, -math.inf
-    for call in sorted(calls, key=lambda call: call.start_s or 0.0):
-        if call.start_s is None:
-            seconds += call.seconds
-            continue
-        end = call.start_s + call.seconds
-        seconds += max(0.0, end - max(call.start_s, covered))
-        covered = max(covered, end)
-    return seconds
+        return row_waits(batch), together
 
 
 def use(steering: Steering) -> None:

@@ -23,6 +23,7 @@ from rlvr_probe.steering import (
     PlannedTurn,
     concurrent_functions,
     reward_waits,
+    row_waits,
 )
 from rlvr_probe.steering.build import make_plan
 from rlvr_probe.steering.plan import read_plan, write_plan
@@ -299,3 +300,14 @@ def test_a_batch_is_done_once_every_share_has_done_it(tmp_path: Path) -> None:
     outcome = read_outcome(tmp_path)
     assert (set(outcome.frameworks), set(outcome.done)) == ({"toy"}, {0})
     assert outcome.failures == ()
+
+
+def test_a_row_waits_while_any_of_its_calls_ran_during_the_rollout_too() -> None:
+    made = waiting(
+        PlannedCall(0, 0, 2.0, -5.0, row=0),
+        PlannedCall(1, 0, 2.0, -4.0, row=0),
+        PlannedCall(0, 0, 1.0, row=1),
+        PlannedCall(1, 0, 0.5, row=1),
+        PlannedCall(0, 0, 9.0, 1.0),
+    )
+    assert row_waits(made) == {0: 3.0, 1: 1.5}

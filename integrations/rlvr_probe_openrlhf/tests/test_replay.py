@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from rlvr_probe_openrlhf import recorded_rewards
 from rlvr_probe_openrlhf.recorded_rewards import PlannedLabel
 from rlvr_probe_openrlhf.replay import OpenrlhfReplay, PlannedPrompts, find_misfits
+from rlvr_probe_openrlhf.replayed_samples import PlannedExecutor
 from rlvr_probe_openrlhf.tests.runs import FEW, FILTERED, GROUP, PROMPTS, Runner, Scenario
 
+from rlvr_probe.analysis.fidelity import Lengths
+from rlvr_probe.cli.fidelity import make_cards
 from rlvr_probe.steering import (
     Plan,
     PlannedBatch,
@@ -75,6 +80,14 @@ def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str
             if not own["truncated"]]  # fmt: skip
     assert len(set(ends)) == 1
     assert f"replayed all {len(batches)} batches" in replayed.output
+    [card] = make_cards(recorded.recording, [replayed.recording])
+    samples = len(batches) * PROMPTS * GROUP
+    assert card.lengths == Lengths(samples, samples, None)
+    if not recorded.scenario.agent:  # whose reward function sleeps 10 ms
+        rows = [batch for step in replayed.trace.steps() for batch in step.batches]
+        calls = [call for batch in rows for shard in batch.shards for call in shard.calls]
+        assert len(calls) >= samples
+        assert min(call.end_ns - call.start_ns for call in calls) >= 10_000_000
     assert "min_tokens and max_tokens of each request (rung 2 of 5" in replayed.output
 
 
@@ -88,7 +101,7 @@ def plan(*groups: PlannedGroup, calls: tuple[PlannedCall, ...] = (), functions: 
     return Plan("made", "openrlhf", (batch,), names, len(groups[0].samples), 9, ranks=1)
 
 
-def one(*rewards: float | None) -> PlannedSample:
+def sample(*rewards: float | None) -> PlannedSample:
     return PlannedSample(4, False, rewards)
 
 
@@ -99,23 +112,23 @@ TURNS = PlannedSample(9, False, (1.0,), (PlannedTurn(5, 4), PlannedTurn(11, 2)))
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (plan(PlannedGroup(5, (one(1.0), one(0.0)))), ""),
+        (plan(PlannedGroup(5, (sample(1.0), sample(0.0)))), ""),
         (plan(PlannedGroup(5, (TURNS,))), ""),
         (
-            plan(PlannedGroup(5, (one(1.0),)), PlannedGroup(5, (one(1.0), one(1.0)))),
+            plan(PlannedGroup(5, (sample(1.0),)), PlannedGroup(5, (sample(1.0), sample(1.0)))),
             "groups have 1, 2 samples",
         ),
         (
-            plan(PlannedGroup(5, (one(1.0),)), calls=(PlannedCall(0, 0, 1.0),)),
+            plan(PlannedGroup(5, (sample(1.0),)), calls=(PlannedCall(0, 0, 1.0),)),
             "reward functions of the workload take a whole batch",
         ),
-        (plan(PlannedGroup(5, (one(None),))), "some samples have no reward"),
+        (plan(PlannedGroup(5, (sample(None),))), "some samples have no reward"),
         (
             plan(PlannedGroup(5, (replace(TURNS, turns=(PlannedTurn(5, 4), PlannedTurn(7, 2))),))),
             "some turns have a shorter context",
         ),
         (plan(PlannedGroup(5, (TURNS,)), functions=0), "turns and tool calls need"),
-        (plan(PlannedGroup(5, (one(),), trained=False), functions=0), "which groups a filter"),
+        (plan(PlannedGroup(5, (sample(),), trained=False), functions=0), "which groups a filter"),
     ],
 )
 def test_what_openrlhf_cannot_replay_is_refused(wanted: Plan, reason: str) -> None:
@@ -144,7 +157,7 @@ def misfits(wanted: Plan, **changed: object) -> list[str]:
 
 
 def test_settings_that_do_not_fit_are_named_with_those_that_do() -> None:
-    wanted = plan(PlannedGroup(5, (one(0.5),)), PlannedGroup(5, (one(0.5),)))
+    wanted = plan(PlannedGroup(5, (sample(0.5),)), PlannedGroup(5, (sample(0.5),)))
     assert misfits(wanted) == []
     assert misfits(
         wanted,
@@ -170,8 +183,8 @@ def test_settings_that_do_not_fit_are_named_with_those_that_do() -> None:
 
 
 def test_a_filter_has_to_select_the_groups_as_recorded() -> None:
-    dropped = PlannedGroup(5, (one(1.0),), trained=False)
-    wanted = plan(PlannedGroup(5, (one(0.5),)), dropped, PlannedGroup(5, (one(0.5),)))
+    dropped = PlannedGroup(5, (sample(1.0),), trained=False)
+    wanted = plan(PlannedGroup(5, (sample(0.5),)), dropped, PlannedGroup(5, (sample(0.5),)))
     assert misfits(wanted) == ["algo.dynamic_filtering_enable"]
     assert misfits(wanted, algo__dynamic_filtering_enable=True) == []
     [wrong] = misfits(
@@ -182,7 +195,7 @@ def test_a_filter_has_to_select_the_groups_as_recorded() -> None:
 
 def test_prompts_come_in_the_order_in_which_they_were_started() -> None:
     starts = [2.0, 0.0, 1.0]
-    groups = [replace(PlannedGroup(5, (one(1.0),)), start_s=start) for start in starts]
+    groups = [replace(PlannedGroup(5, (sample(1.0),)), start_s=start) for start in starts]
     first = plan(*groups)
     unknown = PlannedBatch(2, tuple(replace(own, start_s=None) for own in groups), (), 1)
     both = replace(first, batches=(*first.batches, unknown))
@@ -201,3 +214,58 @@ def test_a_label_goes_through_a_pickle_with_what_it_knows() -> None:
     assert (label, label.group, label.own, label.seconds, label.reward) == (
         "left", 3, "left", 0.5, 1.0,
     )  # fmt: skip
+
+
+class Agents(ModuleType):
+    """Stands for OpenRLHF's module of executors: what the one of a replay calls."""
+
+    class SingleTurnAgentExecutor:
+        def __init__(self, endpoints: list[str]) -> None:
+            assert endpoints == [recorded_rewards.__file__]
+
+        async def execute(self, **given: Any) -> dict[str, Any]:
+            [ids] = given["hf_tokenizer"](text=given["prompt"])["input_ids"].tolist()
+            made = await given["llm_engine"].generate(ids, given["sampling_params"])
+            reward = recorded_rewards.reward_func([""], [""], [given["label"]])["rewards"]
+            [output] = made.outputs
+            return {"ids": ids, "output": output, "reward": float(reward)}
+
+
+class Engine:
+    async def generate(self, ids: list[int], params: Any) -> Any:
+        assert params.max_tokens == params.min_tokens
+        output = SimpleNamespace(
+            token_ids=[7] * params.max_tokens, finish_reason="length", logprobs=[{7: -1.0}] * 9
+        )
+        return SimpleNamespace(outputs=[output])
+
+
+def test_each_sample_gets_its_length_end_wait_and_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    monkeypatch.setattr("time.sleep", slept.append)
+    cut = replace(sample(0.0), cut=True)
+    first, then = PlannedGroup(5, (sample(1.0),) * 2), PlannedGroup(3, (sample(0.5), cut))
+    calls = tuple(PlannedCall(0, 0, float(row), row=row) for row in range(4))
+    executor = PlannedExecutor(plan(first, then, calls=calls), Agents("agents"), own=None)
+    tokenizer = SimpleNamespace(all_special_ids=[0, 1], vocab_size=9, eos_token_id=1)
+    params = SimpleNamespace(max_tokens=9, min_tokens=1)
+    made = [
+        asyncio.run(
+            executor.execute(
+                "a prompt", PlannedLabel.of(1, "left"), params, 99, tokenizer, Engine()
+            )
+        )
+        for _ in range(2)
+    ]
+    assert [
+        (own["reward"], own["output"].token_ids, own["output"].finish_reason) for own in made
+    ] == [
+        (0.5, [7, 7, 7, 1], "stop"),
+        (0.0, [7, 7, 7, 7], "length"),
+    ]
+    assert slept == [2.0, 3.0]
+    assert len(made[0]["ids"]) == 3
+    assert made[0]["ids"] == made[1]["ids"]
+    assert not {0, 1} & set(made[0]["ids"])
+    assert made[0]["output"].logprobs[-1] == {7: -1.0, 1: -1.0}
+    assert (params.max_tokens, params.min_tokens) == (9, 1)

@@ -14,6 +14,8 @@ from rlvr_probe_verl.replay import VerlReplay, misfits
 from rlvr_probe_verl.tests.environments import python
 from rlvr_probe_verl.tests.runs import JOB, Finished, Runner, Scenario
 
+from rlvr_probe.analysis.fidelity import Lengths
+from rlvr_probe.cli.fidelity import make_cards
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.steering import (
     Plan,
@@ -107,6 +109,8 @@ def test_every_sample_of_a_replay_is_what_was_recorded(name: str, runner: Runner
     assert sum(sample["inner_ends"] for sample in generated) == 0
     assert sum(sample["ended"] for sample in generated) == sum(not cut for _, cut, _ in samples)
     assert "replayed all 2 batches" in again.output
+    [card] = make_cards(recorded.recording, [again.recording])
+    assert card.lengths == Lengths(32, 32, None)
     assert "lengths: parameters of each request, by an agent loop (rung 2 of 5)" in again.output
 
 

@@ -19,9 +19,10 @@ from rlvr_probe.steering.plan import (
     PlannedTurn,
     drawn_tokens,
 )
-from rlvr_probe.steering.waits import concurrent_functions, reward_waits
+from rlvr_probe.steering.waits import concurrent_functions, reward_waits, row_waits
 
 __all__ = [
     "GROUP", "Plan", "PlannedBatch", "PlannedCall", "PlannedGroup", "PlannedSample", "PlannedTool",
     "PlannedTurn", "Replay", "Steering", "concurrent_functions", "drawn_tokens", "reward_waits",
+    "row_waits",
 ]  # fmt: skip

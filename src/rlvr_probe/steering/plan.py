@@ -6,6 +6,7 @@ known: a workload that leaves it open is refused before anything starts.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,11 @@ class PlannedSample:
     rewards: tuple[float | None, ...] = ()
     turns: tuple[PlannedTurn, ...] = ()
     tools: tuple[PlannedTool, ...] = ()
+
+    @property
+    def reward(self) -> float:
+        """For a framework that has one reward function: the sum of all; None of one counts as 0."""
+        return math.fsum(reward for reward in self.rewards if reward is not None)
 
 
 @dataclass(frozen=True, slots=True)

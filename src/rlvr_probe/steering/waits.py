@@ -1,16 +1,19 @@
 """How long reward functions let a rank wait, with the concurrency that was recorded.
 
-For replays whose framework calls a function once for all samples of a rank.
+:func:`reward_waits` is for frameworks that call a function once for all samples of a rank,
+:func:`row_waits` for those that call it for each sample.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from rlvr_probe.steering.plan import Plan, PlannedBatch, PlannedCall
 
-__all__ = ["concurrent_functions", "reward_waits"]
+__all__ = ["concurrent_functions", "reward_waits", "row_waits"]
 
 
 def concurrent_functions(plan: Plan) -> frozenset[int]:
@@ -55,6 +58,18 @@ def reward_waits(
     return max(waits, key=sum)
 
 
+def row_waits(batch: PlannedBatch) -> dict[int, float]:
+    """By row, seconds in which any of its own calls ran, during the rollout, too.
+
+    Those of unknown start ran one after the other.
+    """
+    by_row = defaultdict[int, list[PlannedCall]](list)
+    for call in batch.calls:
+        if call.row is not None:
+            by_row[call.row].append(replace(call, function=0))
+    return {row: _waits(calls, 1, (), -math.inf)[0] for row, calls in by_row.items()}
+
+
 def _by_share(batch: PlannedBatch) -> dict[int, list[PlannedCall]]:
     found = defaultdict[int, list[PlannedCall]](list)
     for call in batch.calls:
@@ -62,10 +77,12 @@ def _by_share(batch: PlannedBatch) -> dict[int, list[PlannedCall]]:
     return found
 
 
-def _waits(calls: Iterable[PlannedCall], functions: int, apart: Collection[int]) -> list[float]:
+def _waits(
+    calls: Iterable[PlannedCall], functions: int, apart: Collection[int], begin_s: float = 0.0
+) -> list[float]:
     waits = [0.0] * functions
     # Until when each function, or with None all that are called in turn, has covered the time.
-    covered = defaultdict[int | None, float](float)
+    covered = defaultdict[int | None, float](lambda: begin_s)
     for call in sorted(calls, key=lambda call: call.start_s or 0.0):
         if call.start_s is None:
             waits[call.function] += call.seconds
