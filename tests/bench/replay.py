@@ -10,7 +10,6 @@ of that.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.report import main, table
+from tests.bench.report import main, table, training_environ
 
 __all__ = ["measure", "tables"]
 
@@ -56,17 +55,11 @@ def measure(quick: bool = False) -> dict[str, Any]:
 
 
 def _train(folder: Path, name: str, replayed: tuple[str, ...], words: tuple[str, ...]) -> None:
-    environ = {
-        **{key: value for key, value in os.environ.items() if "RLVR_PROBE" not in key},
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONWARNINGS": "ignore",
-    }
     how = ["replay", *replayed] if replayed else ["run"]
     command = [str(_PROBE), *how, "--out", name, "--", sys.executable, str(_SCRIPT), *words]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=training_environ(), capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(how)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
 

@@ -6,11 +6,11 @@ import argparse
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["machine", "main", "table"]
+__all__ = ["machine", "main", "table", "training_environ"]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -41,6 +41,19 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def training_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables of a small training: one thread, no network, nothing of the probe but ``extra``."""
+    return {
+        **{name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name},
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONWARNINGS": "ignore",
+        **(extra or {}),
     }
 
 

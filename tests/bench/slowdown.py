@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import statistics
 import subprocess
@@ -21,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.report import main, table
+from tests.bench.report import main, table, training_environ
 
 __all__ = ["SMALL", "measure", "tables", "training"]
 
@@ -53,20 +52,11 @@ def training(
         more: Options of :mod:`tests.bench.training`.
         extra: Variables of its environment.
     """
-    environ = {
-        **{name: value for name, value in os.environ.items() if "RLVR_PROBE" not in name},
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONWARNINGS": "ignore",
-        **(extra or {}),
-    }
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "steps.json"
         script = str(Path(__file__).with_name("training.py"))
         command = [sys.executable, script, f"--out={out}", f"--seconds={seconds:.1f}", *more]
-        subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, env=training_environ(extra), check=True, stdout=subprocess.DEVNULL)
         found = json.loads(out.read_text(encoding="utf-8"))
     return summary(found)
 
