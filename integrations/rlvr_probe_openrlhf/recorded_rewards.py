@@ -19,30 +19,32 @@ class PlannedLabel(str):
     Attributes:
         group: Position of the prompt among all groups of the plan.
         own: Label of the user's dataset in its place.
-        seconds: That the reward function takes for a sample.
-        reward: That it returns.
+        waits: Seconds after each turn of a sample, that of its reward function in the last one.
+        reward: What that returns.
     """
 
     group: int
     own: object
-    seconds: float
+    waits: tuple[float, ...]
     reward: float
 
     @classmethod
-    def of(cls, group: int, own: object, seconds: float = 0.0, reward: float = 0.0) -> PlannedLabel:
+    def of(
+        cls, group: int, own: object, waits: tuple[float, ...] = (), reward: float = 0.0
+    ) -> PlannedLabel:
         """A label that knows these."""
         label = cls(own)
-        label.group, label.own, label.seconds, label.reward = group, own, seconds, reward
+        label.group, label.own, label.waits, label.reward = group, own, waits, reward
         return label
 
 
 def reward_func(
     queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: object
 ) -> dict[str, Any]:
-    """Sleep as long as recorded, and return what was recorded, of one sample."""
+    """Sleep as long as recorded, and return what was recorded, of one sample of one turn."""
     import torch
 
     [label] = labels
-    time.sleep(label.seconds)
+    time.sleep(label.waits[-1])
     reward = torch.tensor(label.reward)
     return {"rewards": reward, "scores": reward, "extra_logs": {}}

@@ -18,7 +18,7 @@ from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import attribute
 from rlvr_probe.steering import Plan, PlannedBatch, PlannedSample, Steering
 from rlvr_probe_openrlhf.recorded_rewards import PlannedLabel
-from rlvr_probe_openrlhf.replayed_samples import PlannedExecutor, answers
+from rlvr_probe_openrlhf.replayed_samples import answers, make_executor
 
 __all__ = ["OpenrlhfReplay", "PlannedPrompts", "find_misfits"]
 
@@ -80,7 +80,7 @@ class OpenrlhfReplay:
         lost = [
             "texts are drawn: what depends on them, as routing to experts, is not as recorded",
             "a workload has no evaluations: those of the command run as they are",
-            "the token that ends a response is put there: its log-prob is that of another one",
+            "the token that ends a response is forced, and not sampled",
         ]
         if len(plan.functions) > 1:
             lost.append(f"{len(plan.functions)} reward functions are one, which gives their sum")
@@ -124,20 +124,21 @@ def _context(plan: Plan) -> int:
 
 def _replace_executors(module: Any, plan: Plan) -> None:
     """Let the actor that has an engine run the executor of the plan."""
-    agent = import_module("openrlhf.utils.agent")
+    agents = import_module("openrlhf.utils.agent")
     load = module._load_agent_executor
 
-    def single_turn(*args: Any, **kwargs: Any) -> PlannedExecutor:
-        return PlannedExecutor(plan, agent, agent.SingleTurnAgentExecutor(*args, **kwargs))
+    def single_turn(remote_rm_url: Any = None) -> Any:
+        own = agents.SingleTurnAgentExecutor(remote_rm_url)
+        return make_executor(plan, agents, own, remote_rm_url)
 
     @wraps(load)
-    def loaded(agent_func_path: str) -> PlannedExecutor:
+    def loaded(agent_func_path: str) -> Any:
         if not plan.functions:
             raise SteeringError(
                 "an agent may ask for other turns than those of the plan, so --rewards real needs a"
                 " reward function; set no train.agent_func_path"
             )
-        return PlannedExecutor(plan, agent, load(agent_func_path))
+        return make_executor(plan, agents, load(agent_func_path))
 
     module.SingleTurnAgentExecutor = single_turn
     module._load_agent_executor = loaded
@@ -168,8 +169,8 @@ def _preparing(prepare: Callable[..., Any], steering: Steering) -> Callable[...,
 def _introduce(steering: Steering, args: Any) -> None:
     say, plan = steering.say, steering.plan
     say("prompts: token ids, by a data loader of its own (rung 1 of 5, a plug-in point)")
-    say("lengths: an agent executor that sets min_tokens and max_tokens of each request (rung 2"
-        " of 5, parameters per request)")  # fmt: skip
+    say("lengths and ends: an agent executor that sets min_tokens, max_tokens and logit_bias of"
+        " each request (rung 2 of 5, parameters per request)")  # fmt: skip
     if not plan.functions:
         say("rewards: the reward function of the command, with drawn texts")
     elif any(sample.turns for sample in plan.samples):

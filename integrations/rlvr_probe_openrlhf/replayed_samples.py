@@ -1,7 +1,8 @@
 """The executor of a replay: samples with the prompts, lengths, turns and rewards of the plan.
 
 It calls OpenRLHF's own executors. Prompts, and what an environment answers, are token ids in place
-of what the tokenizer makes of a text; each request asks the engine for as many tokens as planned.
+of what the tokenizer makes of a text; each request asks the engine for as many tokens as planned,
+and for its end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rlvr_probe.steering import Plan, PlannedGroup, PlannedSample, drawn_tokens,
 from rlvr_probe_openrlhf import recorded_rewards
 from rlvr_probe_openrlhf.recorded_rewards import PlannedLabel
 
-__all__ = ["PlannedExecutor", "answers"]
+__all__ = ["answers", "make_executor"]
 
 
 def _waits(plan: Plan) -> Iterator[list[float]]:
@@ -30,80 +31,95 @@ def _waits(plan: Plan) -> Iterator[list[float]]:
             yield [seconds.get(next(rows), 0.0) for _ in group.samples]
 
 
-class PlannedExecutor:
-    """Stands for an ``AgentExecutor`` in the actor that has an engine.
+def make_executor(plan: Plan, agents: ModuleType, own: Any, endpoints: Any = None) -> Any:
+    """An executor of the plan, for an actor that has an engine.
+
+    It is one of OpenRLHF's own, so that it is recorded as those are.
 
     Args:
         plan: Of the replay.
-        agents: ``openrlhf.trainer.ray.vllm_engine`` or another module that has executors.
-        own: The executor of the command. Evaluations are its, and rewards if none are planned.
+        agents: ``openrlhf.utils.agent``.
+        own: The executor of the command, which evaluates.
+        endpoints: Reward functions of the command, in case that none are planned.
     """
+    if plan.functions:
+        endpoints = [recorded_rewards.__file__]
 
-    def __init__(self, plan: Plan, agents: ModuleType, own: Any) -> None:
-        self._plan, self._agents, self._own = plan, agents, own
+    class PlannedExecutor(agents.SingleTurnAgentExecutor):  # type: ignore[name-defined,misc]
+        agent_instance_cls = _environment(agents)
+
+        def __init__(self) -> None:
+            super().__init__(endpoints)
+            self.samples = _Samples(plan)
+            self.turns = agents.MultiTurnAgentExecutor(self.agent_instance_cls)
+
+        async def execute(
+            self,
+            prompt: Any,
+            label: Any,
+            sampling_params: Any,
+            max_length: int,
+            hf_tokenizer: Any,
+            llm_engine: Any,
+            **more: Any,
+        ) -> dict[str, Any]:
+            given = {"prompt": prompt, "max_length": max_length, **more}
+            if not isinstance(label, PlannedLabel):  # an evaluation
+                given |= {"hf_tokenizer": hf_tokenizer, "llm_engine": llm_engine}
+                evaluated: dict[str, Any] = await own.execute(
+                    label=label, sampling_params=sampling_params, **given
+                )
+                return evaluated
+            sample, label = self.samples.next_of(label)
+            execute = self.turns.execute if sample.turns else super().execute
+            made: dict[str, Any] = await execute(
+                label=label if plan.functions else label.own,
+                # Agents change it, and the samples of a prompt have the same one.
+                sampling_params=deepcopy(sampling_params),
+                hf_tokenizer=_Texts(
+                    hf_tokenizer, self.samples.ids(hf_tokenizer, label.group, sample)
+                ),
+                llm_engine=_Engine(llm_engine, _requests(sample), hf_tokenizer.eos_token_id),
+                **given,
+            )
+            if plan.functions and made["reward"] is None:
+                raise SteeringError("OpenRLHF has no reward of a sample; its log says why")
+            made["label"] = label
+            return made
+
+    return PlannedExecutor()
+
+
+class _Samples:
+    """The samples of the plan, as an executor starts them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._groups, self._waits = list(plan.groups), list(_waits(plan))
         self._started = Counter[int]()
         self._usable = list[int]()
-        self._single = own
-        if plan.functions:
-            self._single = agents.SingleTurnAgentExecutor([recorded_rewards.__file__])
 
-    async def execute(
-        self,
-        prompt: Any,
-        label: Any,
-        sampling_params: Any,
-        max_length: int,
-        hf_tokenizer: Any,
-        llm_engine: Any,
-        **more: Any,
-    ) -> dict[str, Any]:
-        """One sample, as OpenRLHF has it.
-
-        Raises:
-            SteeringError: It is not the planned one.
-        """
-        given = {"prompt": prompt, "max_length": max_length, **more}
-        if not isinstance(label, PlannedLabel):  # an evaluation
-            engine = {"hf_tokenizer": hf_tokenizer, "llm_engine": llm_engine}
-            evaluated: dict[str, Any] = await self._own.execute(
-                label=label, sampling_params=sampling_params, **given, **engine
-            )
-            return evaluated
-        # OpenRLHF starts the samples of a prompt in their order.
-        group, number = self._groups[label.group], self._started[label.group]
+    def next_of(self, label: PlannedLabel) -> tuple[PlannedSample, PlannedLabel]:
+        """The next sample of a prompt, and its own label: OpenRLHF starts them in their order."""
+        group = self._groups[label.group]
+        number = self._started[label.group] % len(group.samples)
         self._started[label.group] += 1
-        number %= len(group.samples)
         sample = group.samples[number]
-        own, planned = label.own, bool(self._plan.functions)
-        seconds = self._waits[label.group][number]
-        label = PlannedLabel.of(label.group, own, seconds, sample.reward)
-        executor = self._single
-        if sample.turns:
-            executor = self._agents.MultiTurnAgentExecutor(_environment(self._agents, sample))
-        made: dict[str, Any] = await executor.execute(
-            label=label if planned else own,
-            # Agents change it, and the samples of a prompt have the same one.
-            sampling_params=deepcopy(sampling_params),
-            hf_tokenizer=_Texts(hf_tokenizer, self._ids(hf_tokenizer, label.group, group, sample)),
-            llm_engine=_Engine(llm_engine, _requests(sample), hf_tokenizer.eos_token_id),
-            **given,
-        )
-        if planned and made["reward"] is None:
-            raise SteeringError("OpenRLHF has no reward of a sample; its log says why")
-        made["label"] = label
-        return made
+        waits = [0.0] * max(1, len(sample.turns))
+        for tool in sample.tools:
+            waits[tool.turn] += tool.seconds
+        waits[-1] += self._waits[label.group][number]
+        return sample, PlannedLabel.of(label.group, label.own, tuple(waits), sample.reward)
 
-    def _ids(
-        self, tokenizer: Any, index: int, group: PlannedGroup, sample: PlannedSample
-    ) -> Iterator[list[int]]:
+    def ids(self, tokenizer: Any, group: int, sample: PlannedSample) -> Iterator[list[int]]:
         """Token ids of the prompt, then of what each turn is answered."""
         if not self._usable:
             # Once: Ray makes a tokenizer anew for each call, and its vocabulary is large.
             special = set(tokenizer.all_special_ids)
             self._usable = [token for token in range(tokenizer.vocab_size) if token not in special]
-        for turn, tokens in enumerate([group.prompt_tokens, *answers(group, sample)]):
-            yield drawn_tokens(self._plan, index, self._usable, count=tokens, turn=turn)
+        counts = [self._groups[group].prompt_tokens, *answers(self._groups[group], sample)]
+        for turn, tokens in enumerate(counts):
+            yield drawn_tokens(self._plan, group, self._usable, count=tokens, turn=turn)
 
 
 def answers(group: PlannedGroup, sample: PlannedSample) -> list[int]:
@@ -149,35 +165,31 @@ class _Engine:
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, **more: Any
     ) -> Any:
-        """What the engine answers. The last token is the one that ends a response, unless cut.
+        """What the engine answers.
 
         Raises:
-            SteeringError: It has another length.
+            SteeringError: It has another length, or end.
         """
         tokens, cut = next(self._requests)
-        sampling_params = deepcopy(sampling_params)
-        # vLLM gives no token that ends a response before the least number is there.
-        sampling_params.max_tokens = sampling_params.min_tokens = tokens
-        made = await self._own.generate(prompt_token_ids, sampling_params, **more)
+        params = deepcopy(sampling_params)
+        params.max_tokens = params.min_tokens = tokens
+        if not cut:
+            # vLLM bans the end before the least number of tokens is there; then it is forced.
+            params.min_tokens = tokens - 1
+            params.stop_token_ids, params.logit_bias = [self._end], {self._end: 100.0}
+        made = await self._own.generate(prompt_token_ids, params, **more)
         [output] = made.outputs
-        if len(output.token_ids) != tokens:
+        found = len(output.token_ids), output.finish_reason
+        if found != (expected := (tokens, "length" if cut else "stop")):
             raise SteeringError(
-                f"the engine gave {len(output.token_ids)} tokens; expected {tokens}, which"
-                " min_tokens and max_tokens of the request are"
+                f"the engine gave {found[0]} tokens and ended by {found[1]}; expected {expected[0]}"
+                f" and {expected[1]}, by min_tokens, max_tokens and logit_bias of the request"
             )
-        if cut:
-            output.finish_reason = "length"
-            return made
-        last = output.token_ids[-1]
-        output.token_ids = [*output.token_ids[:-1], self._end]
-        output.finish_reason = "stop"
-        if output.logprobs and last != self._end:
-            output.logprobs[-1] = {**output.logprobs[-1], self._end: output.logprobs[-1][last]}
         return made
 
 
-def _environment(agents: ModuleType, sample: PlannedSample) -> type[Any]:
-    """The environment of one sample: its tools wait, and its last step gives the reward."""
+def _environment(agents: ModuleType) -> type[Any]:
+    """The environment of a replay: steps wait for tools, and the last one gives the reward."""
 
     class PlannedEnvironment(agents.AgentInstanceBase):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -187,10 +199,9 @@ def _environment(agents: ModuleType, sample: PlannedSample) -> type[Any]:
             import torch
 
             label = state_dict["label"]
-            own = [tool.seconds for tool in sample.tools if tool.turn == self.turn]
+            await asyncio.sleep(label.waits[self.turn])
             self.turn += 1
-            done = self.turn == len(sample.turns)
-            await asyncio.sleep(sum(own) + (label.seconds if done else 0.0))
+            done = self.turn == len(label.waits)
             reward = torch.tensor(label.reward if done else 0.0)
             return {
                 "rewards": reward,

@@ -13,17 +13,19 @@ import pytest
 from rlvr_probe_openrlhf import recorded_rewards
 from rlvr_probe_openrlhf.recorded_rewards import PlannedLabel
 from rlvr_probe_openrlhf.replay import OpenrlhfReplay, PlannedPrompts, find_misfits
-from rlvr_probe_openrlhf.replayed_samples import PlannedExecutor
+from rlvr_probe_openrlhf.replayed_samples import make_executor
 from rlvr_probe_openrlhf.tests.runs import FEW, FILTERED, GROUP, PROMPTS, Runner, Scenario
 
 from rlvr_probe.analysis.fidelity import Lengths
 from rlvr_probe.cli.fidelity import make_cards
+from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.steering import (
     Plan,
     PlannedBatch,
     PlannedCall,
     PlannedGroup,
     PlannedSample,
+    PlannedTool,
     PlannedTurn,
 )
 from tests.planted import Planted
@@ -88,7 +90,7 @@ def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str
         calls = [call for batch in rows for shard in batch.shards for call in shard.calls]
         assert len(calls) >= samples
         assert min(call.end_ns - call.start_ns for call in calls) >= 10_000_000
-    assert "min_tokens and max_tokens of each request (rung 2 of 5" in replayed.output
+    assert "min_tokens, max_tokens and logit_bias of each request (rung 2 of 5" in replayed.output
 
 
 # ---------------------------------------------------------------- what OpenRLHF cannot replay
@@ -210,14 +212,29 @@ def test_prompts_come_in_the_order_in_which_they_were_started() -> None:
 
 
 def test_a_label_goes_through_a_pickle_with_what_it_knows() -> None:
-    label = pickle.loads(pickle.dumps(PlannedLabel.of(3, "left", 0.5, 1.0)))
-    assert (label, label.group, label.own, label.seconds, label.reward) == (
-        "left", 3, "left", 0.5, 1.0,
+    label = pickle.loads(pickle.dumps(PlannedLabel.of(3, "left", (0.5,), 1.0)))
+    assert (label, label.group, label.own, label.waits, label.reward) == (
+        "left", 3, "left", (0.5,), 1.0,
     )  # fmt: skip
 
 
 class Agents(ModuleType):
     """Stands for OpenRLHF's module of executors: what the one of a replay calls."""
+
+    class AgentInstanceBase:
+        pass
+
+    class MultiTurnAgentExecutor:
+        def __init__(self, environment: type[Any]) -> None:
+            self.environment = environment
+
+        async def execute(self, **given: Any) -> dict[str, Any]:
+            environment, made, step = self.environment(), list[Any](), dict[str, Any]()
+            while not step.get("done"):
+                made += given["hf_tokenizer"](text="")["input_ids"].tolist()
+                made.append(await given["llm_engine"].generate([], given["sampling_params"]))
+                step = await environment.step({"label": given["label"]})
+            return {"made": made, "reward": float(step["rewards"])}
 
     class SingleTurnAgentExecutor:
         def __init__(self, endpoints: list[str]) -> None:
@@ -227,17 +244,46 @@ class Agents(ModuleType):
             [ids] = given["hf_tokenizer"](text=given["prompt"])["input_ids"].tolist()
             made = await given["llm_engine"].generate(ids, given["sampling_params"])
             reward = recorded_rewards.reward_func([""], [""], [given["label"]])["rewards"]
-            [output] = made.outputs
-            return {"ids": ids, "output": output, "reward": float(reward)}
+            return {"made": [ids, made], "reward": float(reward)}
 
 
 class Engine:
+    """Does what vLLM does with these parameters."""
+
+    def __init__(self, more: int = 0) -> None:
+        self.more = more
+
     async def generate(self, ids: list[int], params: Any) -> Any:
-        assert params.max_tokens == params.min_tokens
+        ends = params.logit_bias == {1: 100.0} and params.stop_token_ids == [1]
+        count = params.min_tokens + ends + self.more
         output = SimpleNamespace(
-            token_ids=[7] * params.max_tokens, finish_reason="length", logprobs=[{7: -1.0}] * 9
+            token_ids=[7] * count,
+            finish_reason="length" if count == params.max_tokens and not ends else "stop",
         )
         return SimpleNamespace(outputs=[output])
+
+
+TOKENIZER = SimpleNamespace(all_special_ids=[0, 1], vocab_size=9, eos_token_id=1)
+
+
+def replayed(wanted: Plan, group: int, count: int, engine: Engine) -> list[dict[str, Any]]:
+    """What an executor makes of the first samples of a group."""
+    executor = make_executor(wanted, Agents("agents"), own=None)
+    params = SimpleNamespace(max_tokens=9, min_tokens=1, stop_token_ids=None, logit_bias=None)
+    label = PlannedLabel.of(group, "left")
+    made = [
+        asyncio.run(executor.execute("a prompt", label, params, 99, TOKENIZER, engine))
+        for _ in range(count)
+    ]
+    assert vars(params) == {
+        "max_tokens": 9, "min_tokens": 1, "stop_token_ids": None, "logit_bias": None,
+    }  # fmt: skip
+    return made
+
+
+def answer(made: Any) -> tuple[int, str]:
+    [output] = made.outputs
+    return len(output.token_ids), output.finish_reason
 
 
 def test_each_sample_gets_its_length_end_wait_and_reward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,26 +292,38 @@ def test_each_sample_gets_its_length_end_wait_and_reward(monkeypatch: pytest.Mon
     cut = replace(sample(0.0), cut=True)
     first, then = PlannedGroup(5, (sample(1.0),) * 2), PlannedGroup(3, (sample(0.5), cut))
     calls = tuple(PlannedCall(0, 0, float(row), row=row) for row in range(4))
-    executor = PlannedExecutor(plan(first, then, calls=calls), Agents("agents"), own=None)
-    tokenizer = SimpleNamespace(all_special_ids=[0, 1], vocab_size=9, eos_token_id=1)
-    params = SimpleNamespace(max_tokens=9, min_tokens=1)
-    made = [
-        asyncio.run(
-            executor.execute(
-                "a prompt", PlannedLabel.of(1, "left"), params, 99, tokenizer, Engine()
-            )
-        )
-        for _ in range(2)
-    ]
-    assert [
-        (own["reward"], own["output"].token_ids, own["output"].finish_reason) for own in made
-    ] == [
-        (0.5, [7, 7, 7, 1], "stop"),
-        (0.0, [7, 7, 7, 7], "length"),
+    wanted = plan(first, then, calls=calls)
+    made = replayed(wanted, 1, 2, Engine())
+    assert [(own["reward"], answer(own["made"][1])) for own in made] == [
+        (0.5, (4, "stop")),
+        (0.0, (4, "length")),
     ]
     assert slept == [2.0, 3.0]
-    assert len(made[0]["ids"]) == 3
-    assert made[0]["ids"] == made[1]["ids"]
-    assert not {0, 1} & set(made[0]["ids"])
-    assert made[0]["output"].logprobs[-1] == {7: -1.0, 1: -1.0}
-    assert (params.max_tokens, params.min_tokens) == (9, 1)
+    prompts = [own["made"][0] for own in made]
+    assert (len(prompts[0]), prompts[0]) == (3, prompts[1])
+    assert not {0, 1} & set(prompts[0])
+    with pytest.raises(SteeringError, match="gave 5 tokens and ended by stop; expected 4 and stop"):
+        replayed(wanted, 0, 1, Engine(more=1))
+
+
+def test_turns_wait_for_tools_and_the_last_one_for_the_reward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    turns = replace(TURNS, tools=(PlannedTool(0, 0.5), PlannedTool(0, 0.25)))
+    calls = (PlannedCall(0, 0, 2.0, row=0),)
+    [made] = replayed(plan(PlannedGroup(5, (turns,)), calls=calls), 0, 1, Engine())
+    first, answered, then, last = made["made"]
+    assert (len(first), answer(answered), len(then), answer(last)) == (
+        5,
+        (4, "stop"),
+        2,
+        (2, "stop"),
+    )
+    assert slept == [0.75, 2.0]
+    assert made["reward"] == 1.0

@@ -27,6 +27,8 @@ class SamplingParams:
     logprobs: int | None = None
     include_stop_str_in_output: bool = False
     truncate_prompt_tokens: int | None = None
+    stop_token_ids: list[int] | None = None
+    logit_bias: dict[int, float] | None = None
 
 
 class AsyncEngineArgs:

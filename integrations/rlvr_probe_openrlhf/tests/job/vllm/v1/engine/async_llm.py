@@ -160,7 +160,10 @@ class AsyncLLM:
         most = sampling_params.max_tokens
         count = max(self._length(rng, most), sampling_params.min_tokens)
         tokens = [rng.randint(3, 258) for _ in range(count)]
-        if count < most:
+        if sampling_params.logit_bias:  # what it favours comes as soon as it may
+            count = sampling_params.min_tokens + 1
+            tokens = [*tokens[: count - 1], *sampling_params.logit_bias]
+        elif count < most:
             tokens[-1] = self._tokenizer.eos_token_id
         try:
             async with self._slots.take((ids, number)):
