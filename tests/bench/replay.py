@@ -1,19 +1,24 @@
 """How like a recorded run its replays are: ``python -m tests.bench.replay``.
 
-A real TRL training with a heavy tail is recorded once; then the original again (A/A), a replay and
-a naive replay take turns, so that a drift of the machine hits all alike. Accuracy is that of
-``rlvr-probe fidelity``, without what slept. The bar: in the median of the replays at least 97 % of
-step, rollout and update where the median of the original again is 98 %, otherwise within a point
-of that.
+A real TRL training on two ranks, with a heavy tail, is recorded once. Then the original, the
+original again (A/A), replays of the recording and naive ones take turns step by step: each does its
+step while all others wait, so that a drift of the machine hits all alike. Accuracy is that of
+``rlvr-probe fidelity`` against the original of the same minutes, without what slept. The bar: in
+the median of the replays at least 97 % of step, rollout and update where the median of the original
+again is 98 %, otherwise within a point of that; single steps off by a point more than those of the
+original again at most; the naive replay off three times as far.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +29,8 @@ __all__ = ["measure", "tables"]
 _PROBE: Final = Path(sys.executable).with_name("rlvr-probe")
 _SCRIPT: Final = Path(__file__).with_name("replayed_training.py")
 _ROUNDS: Final = 3
+_RANKS: Final = 2
+_PATIENCE_S: Final = 600.0
 _STEPS: Final = 22
 _QUICK: Final = ("--steps", "4", "--tokens", "12", "--hidden", "32", "--layers", "2")
 _STAGES: Final = ("step", "rollout", "update")
@@ -33,35 +40,85 @@ _KINDS: Final = {"ceiling": "the original again", "replay": "replay", "naive": "
 def measure(quick: bool = False) -> dict[str, Any]:
     """Accuracy of every run, by kind, and shape of the recorded steps."""
     words = _QUICK if quick else ("--steps", str(_STEPS))
-    with tempfile.TemporaryDirectory() as scratch:
+    replayed = {"ceiling": (), "replay": ("recorded",), "naive": ("recorded", "--naive")}
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)
-        _train(folder, "recorded", (), words)
-        runs: dict[str, list[Path]] = {kind: [] for kind in _KINDS}
-        for number in range(1 if quick else _ROUNDS):
-            for kind in _KINDS:
-                name = f"{kind}-{number}"
-                replayed = {
-                    "ceiling": (),
-                    "replay": ("recorded",),
-                    "naive": ("recorded", "--naive"),
-                }
-                _train(folder, name, replayed[kind], words)
-                runs[kind].append(folder / name)
-        command = [str(_PROBE), "fidelity", str(folder / "recorded"), *map(str, runs["replay"])]
+        _finish(_start(folder, "recorded", (), words), folder / "recorded.txt")
+        runs = {
+            kind: [f"{kind}-{number}" for number in range(1 if quick else _ROUNDS)]
+            for kind in _KINDS
+        }
+        jobs = [stack.enter_context(_Job(folder, "original", (), words))]
+        for name in chain.from_iterable(zip(*runs.values(), strict=True)):
+            kind = name.partition("-")[0]
+            jobs.append(stack.enter_context(_Job(folder, name, replayed[kind], words)))
+        for number in range(int(words[1]) + 1):
+            place = number % len(jobs)
+            for job in (*jobs[place:], *jobs[:place]):
+                job.take_turn()
+        for job in jobs:
+            _finish(job.process, job.output)
+        command = [str(_PROBE), "fidelity", "original", *runs["replay"], "--json", "-"]
         for kind in ("ceiling", "naive"):
-            command += [f"--{kind}", *map(str, runs[kind])]
-        done = subprocess.run([*command, "--json", "-"], check=True, capture_output=True, text=True)
+            command += [f"--{kind}", *runs[kind]]
+        done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     return _summary(json.loads(done.stdout))
 
 
-def _train(folder: Path, name: str, replayed: tuple[str, ...], words: tuple[str, ...]) -> None:
+class _Job:
+    """A training whose ranks wait before each step until it is their turn."""
+
+    def __init__(
+        self, folder: Path, name: str, replayed: tuple[str, ...], words: tuple[str, ...]
+    ) -> None:
+        self.output = folder / f"{name}.txt"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.settimeout(_PATIENCE_S)
+        self._listener.bind(str(folder / f"{name}.sock"))
+        self._listener.listen()
+        words = (*words, "--turns", f"{name}.sock")
+        self.process = _start(folder, name, replayed, words)
+        self._ranks = [self._listener.accept()[0] for _ in range(_RANKS)]
+        for rank in self._ranks:
+            rank.settimeout(_PATIENCE_S)
+        self._wait()
+
+    def take_turn(self) -> None:
+        """Let every rank do a step, and wait until all have done it."""
+        for rank in self._ranks:
+            rank.sendall(b".")
+        self._wait()
+
+    def _wait(self) -> None:
+        for rank in self._ranks:
+            rank.recv(1)  # nothing where it has ended
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()  # it has ended already, unless another one failed
+        for end in (self._listener, *self._ranks):
+            end.close()
+
+
+def _start(
+    folder: Path, name: str, replayed: tuple[str, ...], words: tuple[str, ...]
+) -> subprocess.Popen[bytes]:
     how = ["replay", *replayed] if replayed else ["run"]
-    command = [str(_PROBE), *how, "--out", name, "--", sys.executable, str(_SCRIPT), *words]
-    done = subprocess.run(
-        command, cwd=folder, env=training_environ(), capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(how)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={_RANKS}")
+    training = (sys.executable, *ranks, str(_SCRIPT), *words)
+    command = [str(_PROBE), *how, "--out", name, "--", *training]
+    with (folder / f"{name}.txt").open("wb") as output:
+        return subprocess.Popen(
+            command, cwd=folder, env=training_environ(), stdout=output, stderr=output
+        )
+
+
+def _finish(process: subprocess.Popen[bytes], output: Path) -> None:
+    if process.wait():
+        said = output.read_text("utf-8", "replace")[-3000:]
+        raise SystemExit(f"{output.stem} ended with {process.returncode}:\n{said}")
 
 
 def _summary(card: dict[str, Any]) -> dict[str, Any]:
@@ -99,10 +156,10 @@ def tables(figures: dict[str, Any]) -> str:
     return f"{table(heads, rows)}\n\n{shape}\n{_verdict(figures)}"
 
 
-def _median(figures: dict[str, Any], kind: str, name: str) -> float:
-    """Median accuracy of a stage in the runs of a kind."""
+def _median(figures: dict[str, Any], kind: str, name: str, what: str = "accuracy") -> float:
+    """Median of a stage in the runs of a kind."""
     return statistics.median(
-        run["stages"][name]["accuracy"] for run in figures["runs"] if run["kind"] == kind
+        run["stages"][name][what] for run in figures["runs"] if run["kind"] == kind
     )
 
 
@@ -111,11 +168,22 @@ def _verdict(figures: dict[str, Any]) -> str:
     for name in _STAGES:
         ceiling, replay, naive = (_median(figures, kind, name) for kind in _KINDS)
         bar = 0.97 if ceiling >= 0.98 else ceiling - 0.01
+        times = (1 - naive) / max(1 - replay, 1e-9)
         parts.append(
-            f"{name} {replay:.1%} of a bar of {bar:.1%}: {'met' if replay >= bar else 'not met'}"
-            f" (the original again {ceiling:.1%}, naive {naive:.1%})"
+            f"{name} {replay:.1%} of a bar of {bar:.1%}: {_met(replay >= bar)} (the original again"
+            f" {ceiling:.1%}; naive {naive:.1%}, {times:.0f} times as far off of a bar of 3:"
+            f" {_met(times >= 3)})"
         )
+    ceiling, replay, _ = (_median(figures, kind, "step", "by_step") for kind in _KINDS)
+    parts.append(
+        f"single steps off by {replay:.1%} of at most {ceiling + 0.01:.1%}:"
+        f" {_met(replay <= ceiling + 0.01)}"
+    )
     return f"In the median: {'; '.join(parts)}."
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "not met"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ knows nothing of rlvr-probe.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import runpy
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,17 +28,23 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--turns", help="socket where to ask before each step")
     chosen = parser.parse_args()
     # The training script of the TRL integration: tokenizer, prompts and reward are its own.
     recipe = runpy.run_path(str(_RECIPE))
 
     import torch
-    from transformers import LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM
+    from transformers import (
+        LogitsProcessorList,
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        TrainerCallback,
+    )
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(1)
     torch.manual_seed(chosen.seed)
-    drawn = random.Random(chosen.seed)
+    drawn = random.Random(f"{chosen.seed} {os.environ.get('RANK')}")
     tokenizer = recipe["tokenizer"]()
     end = tokenizer.eos_token_id
 
@@ -52,6 +60,19 @@ def main() -> None:
             given = kwargs.get("logits_processor") or ()
             kwargs["logits_processor"] = LogitsProcessorList([tail, *given])
             return super().generate(*args, **kwargs)
+
+    class Turns(TrainerCallback):
+        """Waits before each step, and at the end, until it is this training's turn."""
+
+        def __init__(self, path: str) -> None:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(path)
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self._socket.sendall(b".")
+            self._socket.recv(1)
+
+        on_train_end = on_step_begin
 
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -87,6 +108,7 @@ def main() -> None:
                 seed=chosen.seed,
             ),
             train_dataset=recipe["sums"](64, chosen.seed),
+            callbacks=[Turns(chosen.turns)] if chosen.turns else None,
         ).train()
 
 
