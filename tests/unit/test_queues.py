@@ -44,10 +44,12 @@ def worker(
     *groups: tuple[float, int],
     number: int = WORKER,
     start_s: float = 0.0,
+    owner: int = 1,
     **changes: Any,
 ) -> None:
     """A process that generated groups of two: time, number."""
-    journal = JournalFile(folder, number, start_s=start_s, header={"owner": key(1), "job": "other"})
+    header = {"owner": key(owner), "job": "other"}
+    journal = JournalFile(folder, number, start_s=start_s, header=header)
     for time_s, group in groups:
         spans = [journal.next_span(), journal.next_span()]
         batch = journal.next_span()
@@ -111,6 +113,17 @@ def test_its_trajectories_have_times_turns_tools_and_rewards_of_their_own(tmp_pa
     ]
     assert [trajectory.rewards[0].value for trajectory in group.trajectories] == [0.0, 1.0]
     assert (batch.policy_version, batch.queued, batch.shards[0].rank) == (0, True, 0)
+
+
+def test_the_rank_is_that_of_the_trainer_also_where_a_driver_started_both(tmp_path: Path) -> None:
+    trainer(tmp_path, (11, 0, 1, [4]))
+    worker(tmp_path, (5, 4), owner=9)
+    JournalFile(tmp_path, 9).close()
+    trace = read_run(tmp_path)
+    [batch] = [batch for step in trace.steps() for batch in step.batches]
+    assert [shard.rank for shard in batch.shards] == [0]
+    [taken] = build_workload(trace).batches
+    assert taken.batch.rows == 2
 
 
 def test_what_was_never_trained_on_is_said_and_loses_nothing(tmp_path: Path) -> None:

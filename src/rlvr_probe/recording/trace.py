@@ -274,11 +274,13 @@ def _attempt(
 
 
 def _rank(process: Recorded, processes: Sequence[Recorded]) -> int | None:
-    """The rank of a process; that of who started it, if it generates for a queue."""
-    if process.journal.queued:
-        owner = process.header.owner
-        process = next((other for other in processes if other.header.process == owner), process)
-    return process.rank
+    """The rank of a process; that of who started it or takes from it, if it fills a queue."""
+    if not process.journal.queued:
+        return process.rank
+    owner = process.header.owner
+    ranks = {other.rank for other in processes if other.header.process == owner} - {None}
+    ranks = ranks or {other.rank for other in processes if other.journal.taken}
+    return ranks.pop() if len(ranks) == 1 else None
 
 
 def _process(
