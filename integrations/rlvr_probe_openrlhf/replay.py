@@ -28,7 +28,7 @@ _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 
 
 class OpenrlhfReplay:
-    """``openrlhf.cli.train_ppo_ray``, synchronous, since 0.10.2."""
+    """``openrlhf.cli.train_ppo_ray``, synchronous or not, since 0.10.2."""
 
     name = "openrlhf"
     modules = (_TRAINER, _GENERATOR, _ENGINE)
@@ -190,8 +190,8 @@ def find_misfits(plan: Plan, args: Any) -> Iterator[str]:
         yield "up OpenRLHF 0.10.2 or newer: this release cannot be steered"
         return
     prompts, generated = _trained(plan.batches[0]), args.rollout.vllm_generate_batch_size
-    if args.train.async_enable:
-        yield "no train.async_enable"
+    if attribute(args, "train", "partial_rollout_enable"):
+        yield "no train.partial_rollout_enable"
     if args.rollout.batch_size != prompts:
         yield f"rollout.batch_size={prompts} (found {args.rollout.batch_size})"
     elif generated not in (None, prompts):

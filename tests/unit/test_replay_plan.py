@@ -193,10 +193,13 @@ def test_two_functions_of_one_name_are_two() -> None:
 def test_incomplete_batches_and_empty_responses_are_refused() -> None:
     with pytest.raises(SteeringError, match="step 1 has 2 of 4 samples"):
         plan_of(workload(batch(TWO_RANKS[0])))
-    with pytest.raises(SteeringError, match="asynchronous runs cannot be replayed"):
-        plan_of(workload(batch(*TWO_RANKS, queued=True)))
     with pytest.raises(SteeringError, match="row 3 of step 1 has a response of no tokens"):
         plan_of(workload(batch(TWO_RANKS[0], shard(2, [5, 0]))))
+
+
+def test_a_plan_of_an_asynchronous_run_says_so() -> None:
+    [note] = plan_of(workload(batch(*TWO_RANKS, queued=True))).notes
+    assert note.startswith("generated beside the training")
 
 
 def test_turns_and_tools_are_planned_and_unknown_ones_refused() -> None:

@@ -33,15 +33,17 @@ from tests.planted import Planted
 BATCHES = ("OPENRLHF_CPU_MODULE=openrlhf_cpu_batches",)
 SCENARIOS = {
     "one rank": Scenario(environment=BATCHES),
-    "two ranks": Scenario(ranks=2, engines=2, arguments=FEW, environment=BATCHES),
     "agent": Scenario(
         agent=True,
         arguments=FEW,
         environment=BATCHES,
         planted=Planted("tool", "step", 1.0),
     ),
+    # Only by `make conformance-full`.
+    "two ranks": Scenario(ranks=2, engines=2, arguments=FEW, environment=BATCHES),
     "vllm": Scenario(vllm=True, arguments=FEW, environment=BATCHES),
     "filtered": Scenario(arguments=(*FEW, *FILTERED), environment=BATCHES),
+    "async": Scenario(asynchronous=True, steps=3, arguments=FEW, environment=BATCHES),
 }
 
 
@@ -66,7 +68,7 @@ def groups(batch: dict[str, Any]) -> Counter[tuple[Any, ...]]:
     [
         "one rank",
         "agent",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("two ranks", "filtered", "vllm")),
+        *(pytest.param(name, marks=pytest.mark.full) for name in list(SCENARIOS)[2:]),
     ],
 )
 def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str) -> None:
@@ -82,6 +84,8 @@ def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str
             if not own["truncated"]]  # fmt: skip
     assert len(set(ends)) == 1
     assert f"replayed all {len(batches)} batches" in replayed.output
+    if recorded.scenario.asynchronous:  # there is no card
+        return
     [card] = make_cards(recorded.recording, [replayed.recording])
     if recorded.scenario.agent:
         samples = len(batches) * PROMPTS * GROUP
@@ -145,7 +149,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "rollout": {"batch_size": 2, "vllm_generate_batch_size": 2, "n_samples_per_prompt": 1,
         "max_new_tokens": 9},
     "data": {"max_len": 14},
-    "train": {"async_enable": False, "num_episodes": 1},
+    "train": {"partial_rollout_enable": False, "num_episodes": 1},
     "algo": {"dynamic_filtering_enable": False, "dynamic_filtering_range": (0.0, 1.0)},
 }  # fmt: skip
 
@@ -168,10 +172,10 @@ def test_settings_that_do_not_fit_are_named_with_those_that_do() -> None:
         rollout__batch_size=3,
         rollout__n_samples_per_prompt=2,
         data__max_len=13,
-        train__async_enable=True,
+        train__partial_rollout_enable=True,
         train__num_episodes=2,
     ) == [
-        "no train.async_enable",
+        "no train.partial_rollout_enable",
         "rollout.batch_size=2 (found 3)",
         "rollout.n_samples_per_prompt=1 (found 2)",
         "train.num_episodes=1 (found 2)",

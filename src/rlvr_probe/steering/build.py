@@ -66,11 +66,6 @@ def make_plan(
     """
     given = _chosen(_batches(workload), steps)
     for taken in given:
-        if taken.batch.queued:
-            raise SteeringError(
-                f"{taken.place} has samples that were generated beside it for a queue: asynchronous"
-                " runs cannot be replayed"
-            )
         if not taken.batch.whole:
             raise SteeringError(
                 f"{taken.place} has {taken.batch.rows} of {taken.batch.total} samples; choose"
@@ -87,6 +82,8 @@ def make_plan(
         notes.append(
             f"only how long all reward functions took together is known: {functions[0]} takes that"
         )
+    if any(taken.batch.queued for taken in given):
+        notes.append("generated beside the training as recorded; here as the command is set to")
     if any(taken.batch.unselected for taken in given):
         notes.append("which groups the filter kept is unknown: all are taken as trained on")
     plan = Plan(
