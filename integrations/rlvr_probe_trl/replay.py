@@ -2,7 +2,8 @@
 
 What TRL offers as arguments is used: a dataset, whose rows say which group of the plan they are,
 and reward functions. Prompts are token ids, in place of what the tokenizer would make of a row; the
-length of each sample is forced by a logits processor of ``transformers.generate``.
+length of each sample is forced by parameters of its request to vLLM, or by a logits processor of
+``transformers.generate``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import attribute
 from rlvr_probe.steering import Plan, PlannedBatch, PlannedSample, Steering, drawn_tokens
 from rlvr_probe_trl.forced_lengths import ForcedLengths
+from rlvr_probe_trl.forced_requests import engine_of, generate_forced
 from rlvr_probe_trl.recorded_rewards import make_rewards
 
 __all__ = ["TrlReplay"]
@@ -34,7 +36,7 @@ _TRAINERS = {
 
 
 class TrlReplay:
-    """TRL's online trainers that generate by ``transformers.generate``, since 0.24."""
+    """TRL's online trainers, since 0.24, that generate in their own processes."""
 
     name = "trl"
     modules = tuple(_TRAINERS)
@@ -229,11 +231,12 @@ class _Training:
             if groups == [None] * len(groups):  # an evaluation
                 return own(inputs)
             rows = self._rows_at(trainer, groups)
-            generate = partial(_generate, trainer.model.generate, trainer, rows, self._plan.cap)
+            prompts = _Prompts(trainer, self._ids)
+            generator, generate = self._generator(trainer, rows, prompts)
             self._now = rows
             with (
-                _replaced(trainer, "processing_class", _Prompts(trainer, self._ids)),
-                _replaced(trainer.model, "generate", generate),
+                _replaced(trainer, "processing_class", prompts),
+                _replaced(generator, "generate", generate),
             ):
                 made = own(inputs)
             self._now = None
@@ -244,14 +247,36 @@ class _Training:
         if trainer.accelerator.is_main_process:
             self._introduce(trainer)
 
+    def _generator(
+        self, trainer: Any, rows: _Rows, prompts: _Prompts
+    ) -> tuple[Any, Callable[..., Any]]:
+        """What generates a batch, and what stands for its ``generate``."""
+        engine, cap, samples = engine_of(trainer), self._plan.cap, rows.samples
+        if engine is None:
+            return trainer.model, partial(
+                _generate, trainer.model.generate, trainer, _targets(samples, cap)
+            )
+        # Ranks that share an engine ask it for the samples of all of them.
+        ranks = attribute(trainer, "args", "vllm_tensor_parallel_size") or 1
+        count, first = len(samples) * ranks, rows.share // ranks * ranks * len(samples)
+        samples = list(rows.batch.samples)[first : first + count]
+        targets = _targets(samples, cap)
+        return engine, partial(generate_forced, engine.generate, prompts, targets, prompts.ids)
+
     def _introduce(self, trainer: Any) -> None:
         say, plan, ranks = self._steering.say, self._plan, trainer.accelerator.num_processes
         say("prompts: token ids, by a dataset of its own (rung 1 of 5, a plug-in point)")
-        say(
-            "lengths: a logits processor of transformers.generate (rung 5 of 5): rollout_func would"
-            " replace TRL's own generation, and parameters per request, engine trace replay and"
-            " tickets in prompts need an engine"
-        )
+        if engine_of(trainer) is not None:
+            say(
+                "lengths: min_tokens, max_tokens and logit_bias of each request (rung 2 of 5,"
+                " parameters per request): rollout_func would replace TRL's own generation"
+            )
+        else:
+            say(
+                "lengths: a logits processor of transformers.generate (rung 5 of 5): rollout_func"
+                " would replace TRL's own generation, and parameters per request, engine trace"
+                " replay and tickets in prompts need an engine"
+            )
         if plan.functions:
             say("rewards: reward_funcs that sleep (rung 1 of 5, a plug-in point)")
         else:
@@ -307,11 +332,15 @@ class _Prompts:
         self._safe = [token for token in range(size) if token not in special]
         self._ids = ids
 
+    def ids(self, prompt: str) -> list[int]:
+        """Token ids of a prompt."""
+        return self._ids(prompt, self._safe)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
 
     def __call__(self, text: Sequence[str], **options: Any) -> Any:
-        drawn = {prompt: self._ids(prompt, self._safe) for prompt in dict.fromkeys(text)}
+        drawn = {prompt: self.ids(prompt) for prompt in dict.fromkeys(text)}
         made = {"input_ids": [list(drawn[prompt]) for prompt in text]}
         if "return_tensors" not in options:  # TRL >= 0.29.1 pads by itself
             return made
@@ -319,7 +348,11 @@ class _Prompts:
 
 
 def _generate(
-    own: Callable[..., Any], trainer: Any, rows: _Rows, cap: int, *args: Any, **kwargs: Any
+    own: Callable[..., Any],
+    trainer: Any,
+    targets: Sequence[tuple[int, bool]],
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Call the model's ``generate``, and let each row end where the plan says.
 
@@ -329,13 +362,17 @@ def _generate(
     from transformers import LogitsProcessorList
 
     prompts = args[0] if args else kwargs["input_ids"]
-    targets = [(sample.response_tokens, not _at_cap(sample, cap)) for sample in rows.samples]
     forced = ForcedLengths(trainer, targets, prompts)
     others = kwargs.get("logits_processor") or ()
     kwargs["logits_processor"] = LogitsProcessorList([*others, forced])
     made = own(*args, **kwargs)
     forced.check(getattr(made, "sequences", made))
     return made
+
+
+def _targets(samples: Sequence[PlannedSample], cap: int) -> list[tuple[int, bool]]:
+    """Of each sample its tokens, and whether the last of them is an end token."""
+    return [(sample.response_tokens, not _at_cap(sample, cap)) for sample in samples]
 
 
 def _at_cap(sample: PlannedSample, cap: int) -> bool:
@@ -360,9 +397,12 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def _unsteered(args: Any, given: Mapping[str, Any]) -> Iterator[str]:
     """Settings by which TRL generates in another way than the one that is steered."""
-    for name in ("use_vllm", "use_transformers_continuous_batching", "use_transformers_paged"):
+    for name in ("use_transformers_continuous_batching", "use_transformers_paged"):
         if attribute(args, name):
             yield f"{name}=False"
+    if attribute(args, "use_vllm") and attribute(args, "vllm_mode") != "colocate":
+        # It is asked for all samples of a prompt at once, with one length.
+        yield 'vllm_mode="colocate"'
     for name in ("rollout_func", "tools", "environment_factory"):
         if given.get(name):
             yield f"no {name}"

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from rlvr_probe_trl.replay import TrlReplay
+from rlvr_probe_trl.tests.releases import RELEASES, folders
 from rlvr_probe_trl.tests.runs import LAUNCHER, Scenario, run_command
 
 from rlvr_probe.steering import Plan, PlannedBatch, PlannedGroup, PlannedSample
+from tests import vllm_cpu
 
 SCRIPT = Path(__file__).with_name("train_replayed.py")
+TRL = list(RELEASES)[-1]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Replayed:
         ranks: Of both.
         workload: Directory format that the recording is converted to first.
         trl: Release; empty for the installed one.
+        vllm: Whether a real engine generates, in the process of the trainer.
         naive: Whether the replay is.
         delay_s: What the slowest rank sleeps for rewards.
     """
@@ -37,6 +41,7 @@ class Replayed:
     ranks: tuple[int, int] = (1, 1)
     workload: str = ""
     trl: str = ""
+    vllm: bool = False
     naive: bool = False
     delay_s: float = 0.0
 
@@ -55,6 +60,7 @@ SCENARIOS = {
     ),
     "more ranks": Replayed(BATCH, BATCH.replace("--batch 8", "--batch 4"), ranks=(1, 2)),
     "polytrace": Replayed(f"{BATCH} --algorithm rloo", workload="polytrace"),
+    "vllm": Replayed(BATCH, vllm=True),
     **{f"trl {version}": Replayed(f"{BATCH} --eval-every 2", trl=version)
         for version in ("0.24.0", "0.26.2", "0.28.0", "1.0.0", "1.8.0")},
 }  # fmt: skip
@@ -101,9 +107,14 @@ def train(folder: Path, chosen: Replayed, *, replay: bool) -> tuple[Books, str]:
     source = "workload" if chosen.workload else "runs"
     words = ["replay", source, "--out", "replays"] if replay else ["run", "--out", "runs"]
     words += ["--naive"] if replay and chosen.naive else []
-    command = [str(LAUNCHER), *words, "--", *python, str(SCRIPT), "--out", str(books)]
+    script = [str(SCRIPT)]
+    if chosen.vllm:
+        python = [str(vllm_cpu.python(f"trl-{TRL}", [*folders(TRL), vllm_cpu.named_vllm()]))]
+        script = [str(SCRIPT.with_name("train_vllm.py")), "colocate", "--books"]
+    command = [str(LAUNCHER), *words, "--", *python, *script, "--out", str(books)]
     scenario = Scenario(trl=chosen.trl)
-    printed = run_command([*command, *arguments.split()], folder, scenario)
+    more = vllm_cpu.VARIABLES if chosen.vllm else {}
+    printed = run_command([*command, *arguments.split()], folder, scenario, more=more)
     if chosen.workload and not replay:
         convert = ["convert", "runs", "--to", chosen.workload, "--out", source]
         printed += run_command([str(LAUNCHER), *convert], folder, Scenario())
@@ -114,7 +125,7 @@ def train(folder: Path, chosen: Replayed, *, replay: bool) -> tuple[Books, str]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.full if own.trl else ()) for name, own in
+    [pytest.param(name, marks=pytest.mark.full if own.trl or own.vllm else ()) for name, own in
         SCENARIOS.items()],
 )  # fmt: skip
 def test_every_sample_of_a_replay_is_what_was_recorded(name: str, tmp_path: Path) -> None:
@@ -135,7 +146,10 @@ def test_every_sample_of_a_replay_is_what_was_recorded(name: str, tmp_path: Path
     if chosen.delay_s:
         assert all(chosen.delay_s <= took < chosen.delay_s + 0.5 for took in replayed.seconds)
     assert "replayed all 3 batches" in printed
-    assert "lengths: a logits processor of transformers.generate (rung 5 of 5)" in printed
+    how = "a logits processor of transformers.generate (rung 5 of 5)"
+    if chosen.vllm:
+        how = "min_tokens, max_tokens and logit_bias of each request (rung 2 of 5"
+    assert f"lengths: {how}" in printed
     said = f"recorded on {chosen.ranks[0]} ranks, replayed on {chosen.ranks[1]}" in printed
     assert said == (chosen.ranks[0] != chosen.ranks[1])
 

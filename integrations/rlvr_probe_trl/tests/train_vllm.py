@@ -1,6 +1,8 @@
 """A TRL training that generates with a real engine of vLLM, run by ``tests.vllm_cpu``'s Python.
 
-    train_vllm.py colocate|server [--cpu-alone] ARGUMENTS OF train.py...
+    train_vllm.py colocate|server [--cpu-alone] [--books] ARGUMENTS OF train.py...
+
+With ``--books`` the trainer keeps those of ``train_replayed.py``.
 
 Two things that vLLM 0.32 and TRL 1.16 do on GPUs alone are stood in, without ``--cpu-alone``. On a
 CPU vLLM packs weights once and throws them away, so that TRL can load no new ones: here it
@@ -38,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_probe_trl.tests import train as real
+from rlvr_probe_trl.tests import train_replayed
 
 CONTEXT = 256
 TIMEOUT_S = 300
@@ -109,6 +112,9 @@ def main(mode: str) -> None:
     """Train with an engine beside the trainer, or with a server."""
     alone = "--cpu-alone" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--cpu-alone"]
+    if "--books" in sys.argv:
+        sys.argv[sys.argv.index("--books")] = "--subclass"
+        real.subclass = train_replayed.keeping_books
     chosen = real.options()
     real.model_config = model_config
     real.CANARY["model"] = str(chosen.out / "policy")
