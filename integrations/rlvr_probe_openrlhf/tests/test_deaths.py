@@ -11,7 +11,7 @@ from rlvr_probe_openrlhf.tests.runs import DEATH, GROUP, PROMPTS, Finished, Runn
 from rlvr_probe.model.trace import Span
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture(scope="module")
