@@ -150,6 +150,8 @@ class _Training:
         if args is None:
             raise SteeringError("the trainer has no args; expected its configuration")
         wrong = [*_unsteered(args, given), *self._misfits(args)]
+        if self._plan.half == "rollout" and attribute(args, "fp16"):
+            wrong.append("fp16=False: its loss scaling needs gradients")
         if wrong:
             raise SteeringError(f"the training does not fit the workload; set {'; '.join(wrong)}")
         from datasets import Dataset  # type: ignore[import-untyped]
@@ -230,6 +232,8 @@ class _Training:
                 return own(inputs)
             rows = self._rows_at(trainer, groups)
             generate = partial(_generate, trainer.model.generate, trainer, rows, self._plan.cap)
+            if self._plan.half == "training":
+                generate = partial(self._inject, trainer, rows)
             self._now = rows
             with (
                 _replaced(trainer, "processing_class", _Prompts(trainer, self._ids)),
@@ -241,25 +245,40 @@ class _Training:
             return made
 
         trainer._generate_and_score_completions = generate_and_score
+        if self._plan.half == "rollout":
+            _skip_updates(trainer)
         if trainer.accelerator.is_main_process:
             self._introduce(trainer)
 
     def _introduce(self, trainer: Any) -> None:
         say, plan, ranks = self._steering.say, self._plan, trainer.accelerator.num_processes
         say("prompts: token ids, by a dataset of its own (rung 1 of 5, a plug-in point)")
-        say(
-            "lengths: a logits processor of transformers.generate (rung 5 of 5): rollout_func would"
-            " replace TRL's own generation, and parameters per request, engine trace replay and"
-            " tickets in prompts need an engine"
-        )
-        if plan.functions:
+        if plan.half == "training":
+            say(
+                "half: training, in place of transformers.generate drawn tokens of the planned"
+                " lengths (rung 5 of 5): rollout_func would replace more of TRL; nothing waits"
+            )
+        else:
+            say(
+                "lengths: a logits processor of transformers.generate (rung 5 of 5): rollout_func"
+                " would replace TRL's own generation, and parameters per request, engine trace"
+                " replay and tickets in prompts need an engine"
+            )
+        if plan.half == "rollout":
+            say(
+                "half: rollout, without forward, backward and gradients of the update (rung 5 of"
+                " 5), so that weights stay as they are; log-probabilities are computed"
+            )
+        if plan.functions and plan.half == "training":
+            say("rewards: reward_funcs that give the values at once (rung 1 of 5)")
+        elif plan.functions:
             say("rewards: reward_funcs that sleep (rung 1 of 5, a plug-in point)")
         else:
             say("rewards: the reward functions of the command, with drawn texts")
         shares = plan.batches[0].shares
         if (plan.ranks or shares) != ranks:
             say(f"recorded on {plan.ranks or shares} ranks, replayed on {ranks}")
-        if plan.functions and shares != ranks:
+        if plan.functions and shares != ranks and plan.half != "training":
             say(f"reward functions take as long as for the slowest of {shares} recorded processes")
         for lost in TrlReplay().losses(plan):
             say(f"not reproduced: {lost}")
@@ -286,6 +305,21 @@ class _Training:
         samples = list(batch.samples)
         return _Rows(number, batch, share, shares, [samples[row] for row in rows])
 
+    def _inject(self, trainer: Any, rows: _Rows, *args: Any, **kwargs: Any) -> Any:
+        """What the model's ``generate`` would return, with drawn tokens as responses."""
+        prompts = args[0] if args else kwargs["input_ids"]
+        forced = ForcedLengths(trainer, _targets(rows, self._plan.cap), prompts)
+        usable = [token for token in trainer.processing_class.safe if token not in forced.stops]
+        size = self._plan.group_size
+        first = rows.number * len(rows.batch.groups) * size + rows.share * len(rows.samples)
+        drawn = (
+            drawn_tokens(
+                self._plan, row // size, usable, count=own.response_tokens, sample=row % size
+            )
+            for row, own in enumerate(rows.samples, first)
+        )
+        return forced.inject(list(drawn), prompts)
+
     def _ids(self, prompt: str, safe: Sequence[int]) -> list[int]:
         """Token ids of a prompt: drawn, the same in all processes and for the whole group."""
         index = int(prompt.rpartition(" ")[2])
@@ -304,14 +338,14 @@ class _Prompts:
         special = set(tokenizer.all_special_ids)
         room = attribute(trainer.model, "config", "vocab_size") or len(tokenizer)
         size = min(len(tokenizer), room)
-        self._safe = [token for token in range(size) if token not in special]
+        self.safe = [token for token in range(size) if token not in special]
         self._ids = ids
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
 
     def __call__(self, text: Sequence[str], **options: Any) -> Any:
-        drawn = {prompt: self._ids(prompt, self._safe) for prompt in dict.fromkeys(text)}
+        drawn = {prompt: self._ids(prompt, self.safe) for prompt in dict.fromkeys(text)}
         made = {"input_ids": [list(drawn[prompt]) for prompt in text]}
         if "return_tensors" not in options:  # TRL >= 0.29.1 pads by itself
             return made
@@ -329,13 +363,38 @@ def _generate(
     from transformers import LogitsProcessorList
 
     prompts = args[0] if args else kwargs["input_ids"]
-    targets = [(sample.response_tokens, not _at_cap(sample, cap)) for sample in rows.samples]
-    forced = ForcedLengths(trainer, targets, prompts)
+    forced = ForcedLengths(trainer, _targets(rows, cap), prompts)
     others = kwargs.get("logits_processor") or ()
     kwargs["logits_processor"] = LogitsProcessorList([*others, forced])
     made = own(*args, **kwargs)
     forced.check(getattr(made, "sequences", made))
     return made
+
+
+def _targets(rows: _Rows, cap: int) -> list[tuple[int, bool]]:
+    """Tokens of each row, and whether the last of them is an end token."""
+    return [(sample.response_tokens, not _at_cap(sample, cap)) for sample in rows.samples]
+
+
+def _skip_updates(trainer: Any) -> None:
+    """Let a training step generate its batch, and end there: without gradients no weight changes.
+
+    TRL's own step goes on to count, log and call back.
+    """
+    own = trainer.compute_loss
+
+    @wraps(own)
+    def compute_loss(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if not model.training:  # an evaluation
+            return own(model, *args, **kwargs)
+        from torch import zeros
+
+        return zeros((), device=trainer.accelerator.device)
+
+    def backward(*_: Any, **__: Any) -> None:
+        """No loss, no gradients; the one of DeepSpeed would do the optimizer step, too."""
+
+    trainer.compute_loss, trainer.accelerator.backward = compute_loss, backward
 
 
 def _at_cap(sample: PlannedSample, cap: int) -> bool:
