@@ -160,6 +160,9 @@ def _preparing(prepare: Callable[..., Any], steering: Steering) -> Callable[...,
             raise SteeringError("the training has no prompt; expected one of any kind at least")
         samples = sum(_trained(batch) for batch in plan.batches) * plan.group_size
         steps = samples // args.train.batch_size * args.train.max_epochs
+        if plan.half == "rollout":
+            # Until then OpenRLHF trains its critic alone, and there is none.
+            args.critic.freezing_steps = len(plan.batches)
         _introduce(steering, args)
         return (PlannedPrompts(plan, prompts), *others, steps)
 
@@ -169,8 +172,21 @@ def _preparing(prepare: Callable[..., Any], steering: Steering) -> Callable[...,
 def _introduce(steering: Steering, args: Any) -> None:
     say, plan = steering.say, steering.plan
     say("prompts: token ids, by a data loader of its own (rung 1 of 5, a plug-in point)")
-    say("lengths and ends: an agent executor that sets min_tokens, max_tokens and logit_bias of"
-        " each request (rung 2 of 5, parameters per request)")  # fmt: skip
+    if plan.half == "training":
+        say(
+            "half: training; an agent executor answers with drawn tokens in place of the engine,"
+            " which gets weights all the same (rung 1 of 5, a plug-in point); nothing waits"
+        )
+    else:
+        say(
+            "lengths and ends: an agent executor that sets min_tokens, max_tokens and logit_bias of"
+            " each request (rung 2 of 5, parameters per request)"
+        )
+    if plan.half == "rollout":
+        say(
+            "half: rollout, by critic.freezing_steps (rung 1 of 5, a setting): log-probabilities"
+            " are computed and weights moved; actors keep their batches until the end"
+        )
     if not plan.functions:
         say("rewards: the reward function of the command, with drawn texts")
     elif any(sample.turns for sample in plan.samples):
@@ -192,6 +208,8 @@ def find_misfits(plan: Plan, args: Any) -> Iterator[str]:
     prompts, generated = _trained(plan.batches[0]), args.rollout.vllm_generate_batch_size
     if attribute(args, "train", "partial_rollout_enable"):
         yield "no train.partial_rollout_enable"
+    if plan.half == "rollout" and args.algo.advantage.estimator == "gae":
+        yield "another algo.advantage.estimator than gae, whose critic --half rollout would train"
     if args.rollout.batch_size != prompts:
         yield f"rollout.batch_size={prompts} (found {args.rollout.batch_size})"
     elif generated not in (None, prompts):

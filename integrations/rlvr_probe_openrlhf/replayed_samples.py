@@ -8,11 +8,12 @@ and for its end.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import count
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
@@ -70,8 +71,12 @@ def make_executor(plan: Plan, agents: ModuleType, own: Any, endpoints: Any = Non
                     label=label, sampling_params=sampling_params, **given
                 )
                 return evaluated
-            sample, label = self.samples.next_of(label)
+            number, sample, label = self.samples.next_of(label)
             execute = self.turns.execute if sample.turns else super().execute
+            engine: Any = _Engine(llm_engine, _requests(sample), hf_tokenizer.eos_token_id)
+            if plan.half == "training":
+                drawn = self.samples.drawn(hf_tokenizer, label.group, number, sample)
+                engine = _Injected(drawn)
             made: dict[str, Any] = await execute(
                 label=label if plan.functions else label.own,
                 # Agents change it, and the samples of a prompt have the same one.
@@ -79,7 +84,7 @@ def make_executor(plan: Plan, agents: ModuleType, own: Any, endpoints: Any = Non
                 hf_tokenizer=_Texts(
                     hf_tokenizer, self.samples.ids(hf_tokenizer, label.group, sample)
                 ),
-                llm_engine=_Engine(llm_engine, _requests(sample), hf_tokenizer.eos_token_id),
+                llm_engine=engine,
                 **given,
             )
             if plan.functions and made["reward"] is None:
@@ -99,8 +104,11 @@ class _Samples:
         self._started = Counter[int]()
         self._usable = list[int]()
 
-    def next_of(self, label: PlannedLabel) -> tuple[PlannedSample, PlannedLabel]:
-        """The next sample of a prompt, and its own label: OpenRLHF starts them in their order."""
+    def next_of(self, label: PlannedLabel) -> tuple[int, PlannedSample, PlannedLabel]:
+        """Position and plan of the next sample of a prompt, and its own label.
+
+        OpenRLHF starts them in their order.
+        """
         group = self._groups[label.group]
         number = self._started[label.group] % len(group.samples)
         self._started[label.group] += 1
@@ -109,17 +117,33 @@ class _Samples:
         for tool in sample.tools:
             waits[tool.turn] += tool.seconds
         waits[-1] += self._waits[label.group][number]
-        return sample, PlannedLabel.of(label.group, label.own, tuple(waits), sample.reward)
+        own = PlannedLabel.of(label.group, label.own, tuple(waits), sample.reward)
+        return number, sample, own
 
     def ids(self, tokenizer: Any, group: int, sample: PlannedSample) -> Iterator[list[int]]:
         """Token ids of the prompt, then of what each turn is answered."""
+        counts = [self._groups[group].prompt_tokens, *answers(self._groups[group], sample)]
+        usable = self._usable_ids(tokenizer)
+        for turn, tokens in enumerate(counts):
+            yield drawn_tokens(self._plan, group, usable, count=tokens, turn=turn)
+
+    def drawn(
+        self, tokenizer: Any, group: int, number: int, sample: PlannedSample
+    ) -> Iterator[tuple[list[int], str, float]]:
+        """Token ids of each request, what ends it, and the log-probability of a drawn one."""
+        usable = self._usable_ids(tokenizer)
+        for turn, (tokens, cut) in enumerate(_requests(sample)):
+            ids = drawn_tokens(self._plan, group, usable, count=tokens, turn=turn, sample=number)
+            if not cut:
+                ids[-1] = tokenizer.eos_token_id
+            yield ids, "length" if cut else "stop", -math.log(len(usable))
+
+    def _usable_ids(self, tokenizer: Any) -> list[int]:
         if not self._usable:
             # Once: Ray makes a tokenizer anew for each call, and its vocabulary is large.
             special = set(tokenizer.all_special_ids)
             self._usable = [token for token in range(tokenizer.vocab_size) if token not in special]
-        counts = [self._groups[group].prompt_tokens, *answers(self._groups[group], sample)]
-        for turn, tokens in enumerate(counts):
-            yield drawn_tokens(self._plan, group, self._usable, count=tokens, turn=turn)
+        return self._usable
 
 
 def answers(group: PlannedGroup, sample: PlannedSample) -> list[int]:
@@ -186,6 +210,22 @@ class _Engine:
                 f" and {expected[1]}, by min_tokens, max_tokens and logit_bias of the request"
             )
         return made
+
+
+class _Injected:
+    """Stands for an engine, which is not asked: what it would answer is drawn."""
+
+    def __init__(self, drawn: Iterator[tuple[list[int], str, float]]) -> None:
+        self._drawn = drawn
+
+    async def generate(self, _: Sequence[int], sampling_params: Any, **__: Any) -> Any:
+        """What executors read of an answer."""
+        ids, finish, logprob = next(self._drawn)
+        known = None
+        if sampling_params.logprobs is not None:
+            known = [{token: SimpleNamespace(logprob=logprob)} for token in ids]
+        output = SimpleNamespace(token_ids=ids, text="", finish_reason=finish, logprobs=known)
+        return SimpleNamespace(outputs=[output])
 
 
 def _environment(agents: ModuleType) -> type[Any]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import attribute
 
-__all__ = ["ForcedLengths"]
+__all__ = ["ForcedLengths", "generate_forced"]
 
 
 class ForcedLengths:
-    """Keeps a row from ending before its length, and ends it there."""
+    """Keeps a row from ending before its length, and ends it there.
+
+    Attributes:
+        stops: Token ids that end a sample, or that TRL takes for that.
+    """
 
     def __init__(self, trainer: Any, targets: Sequence[tuple[int, bool]], prompts: Any) -> None:
         """Force the lengths of one generation.
@@ -35,7 +39,7 @@ class ForcedLengths:
         tokenizer = trainer.processing_class
         tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
         self._end: int = tokenizer.eos_token_id
-        stops = _ids(
+        self.stops = _ids(
             self._end,
             # TRL takes a sample that ends with it for one that ended by itself.
             tokenizer.pad_token_id,
@@ -43,7 +47,7 @@ class ForcedLengths:
             attribute(trainer, "generation_config", "eos_token_id"),
             attribute(trainer.model, "generation_config", "eos_token_id"),
         )
-        self._stops = prompts.new_tensor(stops)
+        self._stops = prompts.new_tensor(self.stops)
         self._ending = defaultdict[int, list[int]](list)
         for row, (tokens, ends) in enumerate(targets):
             if ends:
@@ -57,6 +61,27 @@ class ForcedLengths:
             scores[rows] = float("-inf")
             scores[rows, self._end] = 0.0
         return scores
+
+    def inject(self, drawn: Sequence[list[int]], prompts: Any) -> Any:
+        """What a generation would return: prompts and drawn responses, padded to the longest.
+
+        Args:
+            drawn: Token ids of each row, as many as its target, none of which ends it.
+            prompts: Token ids (rows x longest prompt).
+
+        Raises:
+            SteeringError: A row would have another length or end than its target.
+        """
+        from torch import cat
+
+        longest = max(map(len, drawn))
+        made = [
+            [*own[:-1], self._end if ends else own[-1], *[self._end] * (longest - len(own))]
+            for own, (_, ends) in zip(drawn, self._targets, strict=True)
+        ]
+        sequences = cat([prompts, prompts.new_tensor(made)], dim=1)
+        self.check(sequences)
+        return sequences
 
     def check(self, sequences: Any) -> None:
         """Look at what was generated (rows x prompt and response).
@@ -76,6 +101,36 @@ class ForcedLengths:
                     f" {self._targets[row][0]}: something else in the settings of generation"
                     " decides lengths, as stop_strings or min_new_tokens do"
                 )
+
+
+def generate_forced(
+    own: Callable[..., Any],
+    trainer: Any,
+    targets: Sequence[tuple[int, bool]],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Call the model's ``generate``, and let each row end where the plan says.
+
+    Args:
+        own: It.
+        trainer: TRL's.
+        targets: Of each row, its tokens, and whether the last of them is an end token.
+        *args: Passed on.
+        **kwargs: Passed on.
+
+    Raises:
+        SteeringError: A row ended elsewhere.
+    """
+    from transformers import LogitsProcessorList
+
+    prompts = args[0] if args else kwargs["input_ids"]
+    forced = ForcedLengths(trainer, targets, prompts)
+    others = kwargs.get("logits_processor") or ()
+    kwargs["logits_processor"] = LogitsProcessorList([*others, forced])
+    made = own(*args, **kwargs)
+    forced.check(getattr(made, "sequences", made))
+    return made
 
 
 def _ids(*known: object) -> list[int]:

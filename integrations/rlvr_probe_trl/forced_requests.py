@@ -9,7 +9,7 @@ from typing import Any
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import attribute
 
-__all__ = ["engine_of", "generate_forced"]
+__all__ = ["engine_of", "request_forced"]
 
 _FORCED = 100.0
 """Added to the logit of a token that is to come, taken from one that is not."""
@@ -21,7 +21,7 @@ def engine_of(trainer: Any) -> Any:
     return attribute(trainer, "llm") if engine is None else engine
 
 
-def generate_forced(
+def request_forced(
     own: Callable[..., Any],
     tokenizer: Any,
     targets: Sequence[tuple[int, bool]],

@@ -9,7 +9,6 @@ length of each sample is forced by parameters of its request to vLLM, or by a lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import signature
@@ -20,8 +19,10 @@ from typing import Any
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import attribute
 from rlvr_probe.steering import Plan, PlannedBatch, PlannedSample, Steering, drawn_tokens
-from rlvr_probe_trl.forced_lengths import ForcedLengths
-from rlvr_probe_trl.forced_requests import engine_of, generate_forced
+from rlvr_probe_trl.forced_lengths import generate_forced
+from rlvr_probe_trl.forced_requests import engine_of, request_forced
+from rlvr_probe_trl.halves import inject_responses, skip_updates
+from rlvr_probe_trl.planned_prompts import PlannedPrompts, replaced
 from rlvr_probe_trl.recorded_rewards import make_rewards
 
 __all__ = ["TrlReplay"]
@@ -152,6 +153,10 @@ class _Training:
         if args is None:
             raise SteeringError("the trainer has no args; expected its configuration")
         wrong = [*_unsteered(args, given), *self._misfits(args)]
+        if self._plan.half == "rollout" and attribute(args, "fp16"):
+            wrong.append("fp16=False: its loss scaling needs gradients")
+        if self._plan.half == "training" and attribute(args, "use_vllm"):
+            wrong.append("use_vllm=False: --half training asks no engine")
         if wrong:
             raise SteeringError(f"the training does not fit the workload; set {'; '.join(wrong)}")
         from datasets import Dataset  # type: ignore[import-untyped]
@@ -231,12 +236,12 @@ class _Training:
             if groups == [None] * len(groups):  # an evaluation
                 return own(inputs)
             rows = self._rows_at(trainer, groups)
-            prompts = _Prompts(trainer, self._ids)
+            prompts = PlannedPrompts(trainer, self._ids)
             generator, generate = self._generator(trainer, rows, prompts)
             self._now = rows
             with (
-                _replaced(trainer, "processing_class", prompts),
-                _replaced(generator, "generate", generate),
+                replaced(trainer, "processing_class", prompts),
+                replaced(generator, "generate", generate),
             ):
                 made = own(inputs)
             self._now = None
@@ -244,29 +249,38 @@ class _Training:
             return made
 
         trainer._generate_and_score_completions = generate_and_score
+        if self._plan.half == "rollout":
+            skip_updates(trainer)
         if trainer.accelerator.is_main_process:
             self._introduce(trainer)
 
     def _generator(
-        self, trainer: Any, rows: _Rows, prompts: _Prompts
+        self, trainer: Any, rows: _Rows, prompts: PlannedPrompts
     ) -> tuple[Any, Callable[..., Any]]:
         """What generates a batch, and what stands for its ``generate``."""
         engine, cap, samples = engine_of(trainer), self._plan.cap, rows.samples
         if engine is None:
-            return trainer.model, partial(
-                _generate, trainer.model.generate, trainer, _targets(samples, cap)
-            )
+            own, model = _targets(samples, cap), trainer.model
+            if self._plan.half == "training":
+                draw = partial(self._drawn, rows)
+                return model, partial(inject_responses, trainer, own, prompts.usable, draw)
+            return model, partial(generate_forced, model.generate, trainer, own)
         # Ranks that share an engine ask it for the samples of all of them.
         ranks = attribute(trainer, "args", "vllm_tensor_parallel_size") or 1
         count, first = len(samples) * ranks, rows.share // ranks * ranks * len(samples)
         samples = list(rows.batch.samples)[first : first + count]
         targets = _targets(samples, cap)
-        return engine, partial(generate_forced, engine.generate, prompts, targets, prompts.ids)
+        return engine, partial(request_forced, engine.generate, prompts, targets, prompts.ids)
 
     def _introduce(self, trainer: Any) -> None:
         say, plan, ranks = self._steering.say, self._plan, trainer.accelerator.num_processes
         say("prompts: token ids, by a dataset of its own (rung 1 of 5, a plug-in point)")
-        if engine_of(trainer) is not None:
+        if plan.half == "training":
+            say(
+                "half: training, in place of transformers.generate drawn tokens of the planned"
+                " lengths (rung 5 of 5): rollout_func would replace more of TRL; nothing waits"
+            )
+        elif engine_of(trainer) is not None:
             say(
                 "lengths: min_tokens, max_tokens and logit_bias of each request (rung 2 of 5,"
                 " parameters per request): rollout_func would replace TRL's own generation"
@@ -277,14 +291,21 @@ class _Training:
                 " would replace TRL's own generation, and parameters per request, engine trace"
                 " replay and tickets in prompts need an engine"
             )
-        if plan.functions:
+        if plan.half == "rollout":
+            say(
+                "half: rollout, without forward, backward and gradients of the update (rung 5 of"
+                " 5), so that weights stay as they are; log-probabilities are computed"
+            )
+        if plan.functions and plan.half == "training":
+            say("rewards: reward_funcs that give the values at once (rung 1 of 5)")
+        elif plan.functions:
             say("rewards: reward_funcs that sleep (rung 1 of 5, a plug-in point)")
         else:
             say("rewards: the reward functions of the command, with drawn texts")
         shares = plan.batches[0].shares
         if (plan.ranks or shares) != ranks:
             say(f"recorded on {plan.ranks or shares} ranks, replayed on {ranks}")
-        if plan.functions and shares != ranks:
+        if plan.functions and shares != ranks and plan.half != "training":
             say(f"reward functions take as long as for the slowest of {shares} recorded processes")
         for lost in TrlReplay().losses(plan):
             say(f"not reproduced: {lost}")
@@ -311,63 +332,21 @@ class _Training:
         samples = list(batch.samples)
         return _Rows(number, batch, share, shares, [samples[row] for row in rows])
 
+    def _drawn(self, rows: _Rows, usable: Sequence[int]) -> Iterator[list[int]]:
+        """Token ids of each response."""
+        size = self._plan.group_size
+        first = rows.number * len(rows.batch.groups) * size + rows.share * len(rows.samples)
+        for row, own in enumerate(rows.samples, first):
+            yield drawn_tokens(
+                self._plan, row // size, usable, count=own.response_tokens,
+                sample=row % size,
+            )  # fmt: skip
+
     def _ids(self, prompt: str, safe: Sequence[int]) -> list[int]:
         """Token ids of a prompt: drawn, the same in all processes and for the whole group."""
         index = int(prompt.rpartition(" ")[2])
         count = self._groups[index].prompt_tokens
         return drawn_tokens(self._plan, index, safe, count=count)
-
-
-class _Prompts:
-    """A tokenizer that has ids for the prompts of a plan, and is the user's otherwise."""
-
-    def __init__(self, trainer: Any, ids: Callable[[str, Sequence[int]], list[int]]) -> None:
-        own = trainer.processing_class
-        self._own = own
-        tokenizer = getattr(own, "tokenizer", own)
-        self._pad = tokenizer.pad
-        special = set(tokenizer.all_special_ids)
-        room = attribute(trainer.model, "config", "vocab_size") or len(tokenizer)
-        size = min(len(tokenizer), room)
-        self._safe = [token for token in range(size) if token not in special]
-        self._ids = ids
-
-    def ids(self, prompt: str) -> list[int]:
-        """Token ids of a prompt."""
-        return self._ids(prompt, self._safe)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
-
-    def __call__(self, text: Sequence[str], **options: Any) -> Any:
-        drawn = {prompt: self.ids(prompt) for prompt in dict.fromkeys(text)}
-        made = {"input_ids": [list(drawn[prompt]) for prompt in text]}
-        if "return_tensors" not in options:  # TRL >= 0.29.1 pads by itself
-            return made
-        return self._pad(made, padding_side="left", return_tensors=options["return_tensors"])
-
-
-def _generate(
-    own: Callable[..., Any],
-    trainer: Any,
-    targets: Sequence[tuple[int, bool]],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Call the model's ``generate``, and let each row end where the plan says.
-
-    Raises:
-        SteeringError: A row ended elsewhere.
-    """
-    from transformers import LogitsProcessorList
-
-    prompts = args[0] if args else kwargs["input_ids"]
-    forced = ForcedLengths(trainer, targets, prompts)
-    others = kwargs.get("logits_processor") or ()
-    kwargs["logits_processor"] = LogitsProcessorList([*others, forced])
-    made = own(*args, **kwargs)
-    forced.check(getattr(made, "sequences", made))
-    return made
 
 
 def _targets(samples: Sequence[PlannedSample], cap: int) -> list[tuple[int, bool]]:
@@ -378,21 +357,6 @@ def _targets(samples: Sequence[PlannedSample], cap: int) -> list[tuple[int, bool
 def _at_cap(sample: PlannedSample, cap: int) -> bool:
     """Whether it ends as TRL cuts: at the cap, and nowhere else."""
     return sample.cut and sample.response_tokens == cap
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give ``owner`` an attribute of its own for the block."""
-    missing = object()
-    before = vars(owner).get(name, missing)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is missing:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
 
 
 def _unsteered(args: Any, given: Mapping[str, Any]) -> Iterator[str]:

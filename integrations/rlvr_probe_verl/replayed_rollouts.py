@@ -9,6 +9,7 @@ The one module that imports verl as it is imported: verl does it, by the name in
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from functools import cache, lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.utils.dataset.rl_dataset import RLHFDataset, get_dataset_class
 from verl.utils.profiler import simple_timer
+from verl.workers.rollout.replica import TokenOutput
 
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.steering import PlannedSample, drawn_tokens
@@ -80,6 +82,8 @@ class PlannedLoop(SingleTurnAgentLoop):  # type: ignore[misc]  # verl is not fol
         number = known.number(group, int(kwargs["session_id" if "session_id" in kwargs else ROW]))
         sample = known.sample(number)
         self._prompt = _drawn_prompt(self.tokenizer, group)
+        if known.steering.plan.half == "training":
+            self.server_manager = _Injected(self.tokenizer, number, kwargs.get("global_steps"))
         if sample.turns:
             output = await self._converse(sampling_params, sample, number)
         else:
@@ -159,6 +163,33 @@ class PlannedLoop(SingleTurnAgentLoop):  # type: ignore[misc]  # verl is not fol
     async def apply_chat_template(self, *_: Any, **__: Any) -> list[int]:
         """The same, before."""
         return list(self._prompt)
+
+
+class _Injected:
+    """Stands for the engine, which is not asked: what it would answer is drawn."""
+
+    def __init__(self, tokenizer: Any, number: int, step: int | None) -> None:
+        self._safe = _safe(tokenizer)
+        self._group, self._row = divmod(number, samples().group_size)
+        self._turn = 0
+        # V1 wants to know the weights, which are those after the step before.
+        names = () if step is None else ("global_steps", "min_global_steps", "max_global_steps")
+        self._fields = {name: int(step or 0) - 1 for name in names}
+
+    async def generate(self, *, sampling_params: dict[str, Any], **_: Any) -> Any:
+        """As many tokens as are asked for, each as likely as it was drawn."""
+        count = sampling_params.get("max_tokens") or sampling_params["max_new_tokens"]
+        plan = samples().steering.plan
+        ids = drawn_tokens(
+            plan, self._group, self._safe, count=count, turn=self._turn, sample=self._row
+        )
+        self._turn += 1
+        scored = sampling_params.get("logprobs")
+        return TokenOutput(
+            token_ids=ids,
+            log_probs=[-math.log(len(self._safe))] * count if scored else None,
+            extra_fields=dict(self._fields),
+        )
 
 
 def _inexact(number: int, found: tuple[int, int], expected: tuple[int, int]) -> SteeringError:

@@ -24,6 +24,8 @@ class ToyReplay:
     name, modules = "toyrl", ("toyrl",)
 
     def refusal(self, plan):
+        if plan.half == "training":
+            return "toys are never trained"
         return "toys have no tools" if any(s.turns for s in plan.samples) else None
 
     def settings(self, plan):
@@ -136,11 +138,13 @@ def test_what_was_repeated_is_kept_beside_the_recording(folder: Path) -> None:
     replay(folder, "--steps", "2:3", "--scale-lengths", "1/2", "--out", "noted", steps=2)
     assert kept(folder, "noted") == {
         "schema": 1, "source": "workload", "steps": [2, 3], "cap": 4, "scale": "1/2",
-        "naive": False, "slept": [],
+        "naive": False, "slept": [], "half": None,
     }  # fmt: skip
     shown = probe(folder, "show", "noted")
     assert (shown.returncode, "replay.json" in shown.stdout + shown.stderr) == (0, False)
     replay(folder, "--naive", "--out", "naive")
+    replay(folder, "--half", "rollout", "--out", "half")
+    assert kept(folder, "half")["half"] == "rollout"
     assert (kept(folder, "naive")["naive"], kept(folder, "naive")["scale"]) == (True, None)
 
 
@@ -184,6 +188,12 @@ def test_a_workload_that_leaves_something_open_is_refused(
     done = probe(folder, "replay", "workload", *options, "--", "true")
     assert done.returncode == 2
     assert why in done.stderr
+
+
+def test_a_half_that_a_framework_cannot_do_is_refused(folder: Path) -> None:
+    done = replay(folder, "--half", "training", "--print-overrides")
+    assert "toyrl: toys are never trained" in done.stderr
+    assert "toyrl steps=3" not in done.stdout
 
 
 def test_nothing_is_replayed_where_nothing_may_be_recorded(folder: Path) -> None:

@@ -328,6 +328,46 @@ def test_lengths_that_were_scaled_are_compared_with_what_they_should_be() -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("half", "slept", "times", "expected", "said"),
+    [
+        # Of 4, 2 and 4 s; the other half took no time.
+        ("rollout", ("reward",), (4.4, 3.0, 0.0), {"rollout": 0.9}, "the rollout half"),
+        ("training", (), (0.0, 0.0, 3.0), {"update": 0.75}, "the training half"),
+    ],
+)
+def test_a_half_is_compared_by_its_own_stages_alone(
+    half: Any, slept: tuple[str, ...], times: tuple[float, float, float],
+    expected: dict[str, float], said: str,
+) -> None:  # fmt: skip
+    known: dict[str, Any] = {
+        "last": dict.fromkeys(EIGHT, 4.0),
+        "categories": {step: {"work.rollout": 4.0} for step in EIGHT},
+        "profile": {step: dict.fromkeys(range(10), 2.0) for step in EIGHT},
+    }
+    run = made([times] * 8, note=planned(*EIGHT, slept=slept, half=half), **known)
+    recorded = replace(RECORDED, **known)
+    # Another run beside it may have slept.
+    card = make_card(recorded, run, "replay", ("reward",))
+    assert {own.name: own.accuracy for own in card.stages} == pytest.approx(expected)
+    assert (card.step.recorded, card.step.replayed, card.step.accuracy) == (None,) * 3
+    assert card.lengths is not None
+    assert (card.lengths.exact, card.ledger) == (16, {})
+    in_flight = half == "rollout"
+    assert ((card.flight is not None), card.last.bias) == (in_flight, 0.0 if in_flight else None)
+    waits = (card.waits.recorded, card.waits.replayed)
+    assert waits == ((2.0, 3.0) if half == "rollout" else (None, None))
+    assert headline(card) == f"accuracy: of stages alone, because {said} of each step was replayed"
+    text = text_of(card)
+    assert f"omitted: whole steps, the ledger, other stages: made did {said} of each step" in text
+    assert "fewer than six steps" not in text
+    [entry] = to_document([card])["runs"]
+    assert (entry["half"], entry["step"]) == (half, None)
+    whole = carded(RECORDED, made([(4.4, 3.0, 4.0)] * 8, note=planned(*EIGHT)))
+    [entry] = to_document([whole])["runs"]
+    assert (entry["half"], entry["step"]["steps"]) == (None, 7)
+
+
 # ---------------------------------------------------------------- recordings
 
 

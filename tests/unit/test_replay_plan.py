@@ -22,6 +22,7 @@ from rlvr_probe.steering import (
     PlannedTool,
     PlannedTurn,
     concurrent_functions,
+    drawn_tokens,
     reward_waits,
     row_waits,
 )
@@ -139,6 +140,43 @@ def test_a_workload_without_reward_functions_needs_real_ones() -> None:
     silent = [replace(own, calls=RewardCallColumns(), rewards=[]) for own in TWO_RANKS]
     with pytest.raises(SteeringError, match="--rewards real"):
         plan_of(workload(batch(*silent)))
+
+
+def test_training_alone_waits_for_nothing_so_that_no_wait_has_to_be_known() -> None:
+    turns = {0: (Turn(0, 7, 3, None, None, None),)}
+    tools = {0: (ToolCall(0, "search", "ok", None, 2 * S, 5 * S),)}
+    called = shard(0, [3, 20], turns=turns, tool_calls=tools)
+    read = workload(batch(called, TWO_RANKS[1]))
+    whole, rollout, half = (
+        plan_of(read),
+        plan_of(read, half="rollout"),
+        plan_of(read, half="training"),
+    )
+    assert any(own.tools for own in whole.samples)
+    assert rollout == replace(whole, half="rollout")
+    assert half.half == "training"
+    assert [own.calls for own in half.batches] == [()]
+    assert not any(own.tools for own in half.samples)
+    assert [replace(own, tools=()) for own in whole.samples] == list(half.samples)
+    silent = [replace(own, calls=RewardCallColumns()) for own in TWO_RANKS]
+    unknown = plan_of(workload(batch(*silent)), half="training")
+    assert [own.reward for own in unknown.samples] == [3.0, 20.0, 5.0, 1.0]
+    bare = [replace(own, rewards=[]) for own in silent]
+    drawn = plan_of(workload(batch(*bare)), half="training")
+    assert drawn.functions == ("reward",)
+    assert {own.reward for own in drawn.samples} <= {0.0, 1.0}
+    assert drawn.notes == ("values of reward are unknown, so 0 or 1 is drawn for each sample",)
+    assert make_naive(scale_lengths(half, Fraction(1, 2))).half == "training"
+
+
+def test_what_a_sample_generates_is_its_own_and_the_same_each_time() -> None:
+    plan = plan_of(workload(batch(*TWO_RANKS)))
+    drawn = [
+        drawn_tokens(plan, group, range(9), count=20, turn=turn, sample=number)
+        for group in (0, 1) for turn in (0, 1) for number in (None, 0, 1)
+    ]  # fmt: skip
+    assert len({tuple(own) for own in drawn}) == len(drawn)
+    assert drawn_tokens(plan, 1, range(9), count=20, turn=1, sample=1) == drawn[-1]
 
 
 def test_unknown_reward_values_are_drawn_and_that_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 from collections import Counter
 from dataclasses import replace
@@ -27,6 +28,7 @@ from rlvr_probe.steering import (
     PlannedSample,
     PlannedTool,
     PlannedTurn,
+    Steering,
 )
 from tests.planted import Planted
 
@@ -150,18 +152,22 @@ SETTINGS: dict[str, dict[str, object]] = {
         "max_new_tokens": 9},
     "data": {"max_len": 14},
     "train": {"partial_rollout_enable": False, "num_episodes": 1},
-    "algo": {"dynamic_filtering_enable": False, "dynamic_filtering_range": (0.0, 1.0)},
+    "algo": {"dynamic_filtering_enable": False, "dynamic_filtering_range": (0.0, 1.0),
+        "advantage": SimpleNamespace(estimator="rloo")},
 }  # fmt: skip
 
 
-def misfits(wanted: Plan, **changed: object) -> list[str]:
-    """Of settings that fit but for those that changed, by ``section__name``."""
+def settings(**changed: object) -> Any:
+    """Settings that fit but for those that changed, by ``section__name``."""
     args = {section: {**values} for section, values in SETTINGS.items()}
     for name, value in changed.items():
         section, _, setting = name.partition("__")
-        args[section][setting] = value
-    given = SimpleNamespace(**{name: SimpleNamespace(**own) for name, own in args.items()})
-    return list(find_misfits(wanted, given))
+        args.setdefault(section, {})[setting] = value
+    return SimpleNamespace(**{name: SimpleNamespace(**own) for name, own in args.items()})
+
+
+def misfits(wanted: Plan, **changed: object) -> list[str]:
+    return list(find_misfits(wanted, settings(**changed)))
 
 
 def test_settings_that_do_not_fit_are_named_with_those_that_do() -> None:
@@ -188,6 +194,30 @@ def test_settings_that_do_not_fit_are_named_with_those_that_do() -> None:
     assert misfits(wanted, algo__dynamic_filtering_enable=True) == [
         "no algo.dynamic_filtering_enable"
     ]
+
+
+@pytest.mark.parametrize("half", [None, "rollout", "training"])
+def test_for_the_rollout_half_the_actor_is_frozen_and_a_critic_refused(half: Any) -> None:
+    wanted = replace(plan(PlannedGroup(5, (sample(0.5),)), PlannedGroup(5, (sample(0.5),))),
+                     half=half)  # fmt: skip
+    gae = {"algo__advantage": SimpleNamespace(estimator="gae")}
+    refused = [] if half != "rollout" else [
+        "another algo.advantage.estimator than gae, whose critic --half rollout would train"
+    ]  # fmt: skip
+    assert misfits(wanted, **gae) == refused
+    trainer: Any = ModuleType("openrlhf.trainer.ppo_trainer")
+    trainer.prepare_datasets = lambda strategy, tokenizer: (["a prompt"], None, 0)
+    said = list[str]()
+    OpenrlhfReplay().steer(trainer, Steering(wanted, said.append, lambda *_: None))
+    args = settings(
+        critic__freezing_steps=-1, train__batch_size=1, train__max_epochs=1, actor__num_nodes=1,
+        actor__num_gpus_per_node=1,
+    )  # fmt: skip
+    trainer.prepare_datasets(SimpleNamespace(args=args), None)
+    # OpenRLHF trains the actor of step n, from 0, if that is more than this.
+    assert args.critic.freezing_steps == (1 if half == "rollout" else -1)
+    assert sum(line.startswith(f"half: {half}") for line in said) == (half is not None)
+    assert any(line.startswith("lengths and ends") for line in said) == (half != "training")
 
 
 def test_a_filter_has_to_select_the_groups_as_recorded() -> None:
@@ -310,6 +340,32 @@ def test_each_sample_gets_its_length_end_wait_and_reward(monkeypatch: pytest.Mon
     assert not {0, 1} & set(prompts[0])
     with pytest.raises(SteeringError, match="gave 5 tokens and ended by stop; expected 4 and stop"):
         replayed(wanted, 0, 1, Engine(more=1))
+
+
+@pytest.mark.parametrize("logprobs", [None, 1])
+def test_for_the_training_half_no_engine_is_asked(logprobs: int | None) -> None:
+    cut = replace(sample(0.0), cut=True)
+    wanted = plan(PlannedGroup(5, (sample(1.0), cut, sample(0.5), TURNS)))
+    executor = make_executor(replace(wanted, half="training"), Agents("agents"), own=None)
+    label, params = PlannedLabel.of(0, "left"), SimpleNamespace(logprobs=logprobs)
+    given = ("a prompt", label, params, 99, TOKENIZER, None)
+    made = [asyncio.run(executor.execute(*given)) for _ in range(5)]
+    assert [own["reward"] for own in made] == [1.0, 0.0, 0.5, 1.0, 1.0]
+    first, second, third, _, again = [own["made"][1].outputs[0] for own in made]
+    assert (len(first.token_ids), first.finish_reason) == (4, "stop")
+    assert (len(second.token_ids), second.finish_reason) == (4, "length")
+    # Its last token alone is the one that ends a response, which no other is.
+    assert first.token_ids[-1] == 1
+    assert not {0, 1} & {*first.token_ids[:-1], *second.token_ids}
+    assert (again.token_ids, first.token_ids != third.token_ids) == (first.token_ids, True)
+    turns = [len(part.outputs[0].token_ids) for part in made[3]["made"][1::2]]
+    assert turns == [4, 2]
+    if logprobs is None:
+        assert first.logprobs is None
+    else:
+        scores = [known[token].logprob for token, known in
+                  zip(first.token_ids, first.logprobs, strict=True)]  # fmt: skip
+        assert scores == [pytest.approx(math.log(1 / 7))] * 4
 
 
 def test_turns_wait_for_tools_and_the_last_one_for_the_reward(

@@ -33,6 +33,7 @@ class Replayed:
         trl: Release; empty for the installed one.
         vllm: Whether a real engine generates, in the process of the trainer.
         naive: Whether the replay is.
+        half: Of each step that it does alone.
         delay_s: What the slowest rank sleeps for rewards.
     """
 
@@ -43,6 +44,7 @@ class Replayed:
     trl: str = ""
     vllm: bool = False
     naive: bool = False
+    half: str = ""
     delay_s: float = 0.0
 
 
@@ -107,6 +109,7 @@ def train(folder: Path, chosen: Replayed, *, replay: bool) -> tuple[Books, str]:
     source = "workload" if chosen.workload else "runs"
     words = ["replay", source, "--out", "replays"] if replay else ["run", "--out", "runs"]
     words += ["--naive"] if replay and chosen.naive else []
+    words += ["--half", chosen.half] if replay and chosen.half else []
     script = [str(SCRIPT)]
     if chosen.vllm:
         python = [str(vllm_cpu.python(f"trl-{TRL}", [*folders(TRL), vllm_cpu.named_vllm()]))]
@@ -182,6 +185,69 @@ def test_a_naive_replay_has_the_mean_length_everywhere(tmp_path: Path) -> None:
     mean = round(sum(lengths) / len(lengths))
     assert [batch["response"] for batch in replayed.batches] == [[mean] * 8] * 3
     assert "replayed all 3 batches" in printed
+
+
+def work(folder: Path) -> list[dict[str, Any]]:
+    """What a training did, on all ranks."""
+    files = sorted(folder.glob("work-*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("half", "ranks", "trl"),
+    [
+        ("training", 1, ""),
+        ("rollout", 1, ""),
+        *(
+            pytest.param(half, ranks, trl, marks=pytest.mark.full)
+            for half in ("training", "rollout")
+            for ranks, trl in ((2, ""), (1, "0.24.0"))
+        ),
+    ],
+)
+def test_a_half_is_done_alone(half: str, ranks: int, trl: str, tmp_path: Path) -> None:
+    size = "--batch 8" if ranks == 1 else "--batch 4"
+    chosen = Replayed(
+        f"--steps 3 {size} --max-tokens 12 --seed 3 --steps-per-generation 2 --accumulation 2"
+        " --verifier-s 0.4",
+        ranks=(ranks, ranks), half=half, trl=trl,
+    )  # fmt: skip
+    recorded, _ = train(tmp_path, chosen, replay=False)
+    replayed, printed = train(tmp_path, chosen, replay=True)
+    assert "replayed all 3 batches" in printed
+    assert len(recorded.batches) == 3
+    assert replayed.lengths() == recorded.lengths()
+    assert {stopped for batch in recorded.batches for stopped in batch["stopped"]} == {True, False}
+    assert replayed.inner_stops == 0
+    assert replayed.rewards == recorded.rewards
+    for batch in replayed.batches:
+        prompts = batch["prompts"]
+        assert prompts == [prompt for prompt in prompts[::4] for _ in range(4)]
+    done = work(tmp_path / "replayed")
+    weights, generations = (
+        {line["weights"] for line in done},
+        {line["generations"] for line in done},
+    )
+    gradients = {line["gradients"] for line in done if "gradients" in line}
+    assert len(done) == ranks * 3 * 3  # a batch has two micro steps
+    if half == "training":
+        assert len(weights) > 1
+        assert (generations, min(gradients) > 0) == ({0}, True)
+        assert sorted(replayed.seconds)[1] < 0.4  # a busy machine stalls one of three at most
+    else:
+        assert (len(weights), gradients) == (1, {0})
+        assert generations == {1, 2, 3}
+        assert all(0.4 <= took < 0.9 for took in replayed.seconds)
+    [run] = card(tmp_path)
+    samples = sum(len(batch["response"]) for batch in recorded.batches)
+    assert run["lengths"] == {"exact": samples, "samples": samples, "scale": None}
+    assert (run["half"], run["step"], run["ledger"]) == (half, None, {})
+    stages = {own["name"] for own in run["stages"]}
+    assert stages == ({"update"} if half == "training" else {"rollout"})
+    assert all(own["recorded"] > 0 and own["replayed"] > 0 for own in run["stages"])
+    assert f"the {half} half of each step" in printed
 
 
 def card(folder: Path, *words: str) -> Any:

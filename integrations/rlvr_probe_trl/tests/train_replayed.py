@@ -2,11 +2,13 @@
 
 A replay puts reward functions of its own in place of a script's, so what these write down is not
 there. The trainer writes what TRL made of it all: ``batches-<rank>.jsonl`` in ``--out``, a line for
-each batch that is trained on.
+each batch that is trained on; ``work-<rank>.jsonl``, with the weights, calls of the model's
+``generate`` until then and parameters that have gradients, after each batch and micro step.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import sys
@@ -20,7 +22,23 @@ from rlvr_probe_trl.tests import train
 def keeping_books(trainer: type[Any]) -> type[Any]:
     """A user's trainer that writes lengths, ends and rewards down, from tensors of TRL."""
 
+    from transformers import GenerationMixin
+
+    generate, generations = GenerationMixin.generate, []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        generations.append(1)
+        return generate(*args, **kwargs)
+
+    GenerationMixin.generate = counted
+
     class Keeping(trainer):
+        def training_step(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+            made = super().training_step(model, *args, **kwargs)
+            gradients = [own.grad is not None for own in model.parameters()]
+            self.note(gradients=sum(gradients), weights=digest(self.model))
+            return made
+
         def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Any:
             start = time.monotonic()
             rewards = super()._calculate_rewards(*args, **kwargs)
@@ -57,9 +75,20 @@ def keeping_books(trainer: type[Any]) -> type[Any]:
             }
             with (self.books / f"batches-{rank}.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
+            self.note(weights=digest(self.model))
+
+        def note(self, **line: Any) -> None:
+            line["generations"] = len(generations)
+            with (self.books / f"work-{self.accelerator.process_index}.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
 
     Keeping.books = Path(sys.argv[sys.argv.index("--out") + 1])
     return Keeping
+
+
+def digest(model: Any) -> str:
+    weights = (own.detach().numpy().tobytes() for own in model.parameters())
+    return hashlib.sha256(b"".join(weights)).hexdigest()
 
 
 if __name__ == "__main__":

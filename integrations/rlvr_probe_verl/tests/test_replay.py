@@ -312,6 +312,26 @@ def test_settings_that_do_not_fit_are_named(changed: dict[str, Any], said: str) 
     assert list(misfits(fitting(made, **changed), made)) == [said][: bool(said)]
 
 
+@pytest.mark.parametrize(
+    ("half", "critic", "estimator", "refused"),
+    [
+        ("rollout", None, "gae", True),
+        ("rollout", True, "grpo", True),
+        ("rollout", False, "gae", False),
+        ("rollout", None, "grpo", False),
+        ("training", None, "gae", False),
+        (None, None, "gae", False),
+    ],
+)
+def test_a_critic_is_refused_where_nothing_is_to_be_trained(
+    half: Any, critic: bool | None, estimator: str, refused: bool
+) -> None:
+    made = replace(plan([[ONE, ONE]]), half=half)
+    config = fitting(made, critic__enable=critic, algorithm__adv_estimator=estimator)
+    said = "no critic, as with algorithm.adv_estimator=grpo: --half rollout would train it"
+    assert list(misfits(config, made)) == [said] * refused
+
+
 def test_a_longer_cap_fits_where_nothing_was_cut() -> None:
     made = plan([[ONE, ONE]])
     assert list(misfits(fitting(made, data__max_response_length=100), made)) == []

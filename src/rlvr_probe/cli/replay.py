@@ -65,6 +65,11 @@ def add_parser(subparsers: Subparsers) -> None:
         help="mean lengths, waits and rewards instead: a row to compare a replay with",
     )
     parser.add_argument(
+        "--half",
+        choices=("rollout", "training"),
+        help="of each step, generate and reward alone, or train alone on drawn tokens",
+    )
+    parser.add_argument(
         "--out", metavar="DIR", help="folder of recordings (default: ./rlvr-probe-runs)"
     )
     parser.add_argument(
@@ -134,7 +139,8 @@ def execute(args: argparse.Namespace) -> int:
     for line in (*lines, *plan.notes):
         complain(f"replay: {line}")
     slept = [what for what, planned in (
-        ("reward", plan.functions), ("tool_call", any(sample.tools for sample in plan.samples)),
+        ("reward", plan.functions and plan.half != "training"),
+        ("tool_call", any(sample.tools for sample in plan.samples)),
     ) if planned]  # fmt: skip
     note = ReplayNote(
         source=plan.source,
@@ -143,6 +149,7 @@ def execute(args: argparse.Namespace) -> int:
         scale=None if args.scale_lengths is None else str(args.scale_lengths),
         naive=args.naive,
         slept=tuple(slept),
+        half=plan.half,
     )
     folders = list[Path]()
     status = _launch(plan, note, args.command, args.out, folders)
@@ -240,6 +247,7 @@ def _plan(args: argparse.Namespace) -> tuple[Plan, Path | None]:
         steps=args.steps,
         response_cap=args.response_length,
         sleep=args.rewards == "sleep",
+        half=args.half,
     )
     return plan, recorded
 

@@ -14,10 +14,13 @@ import msgspec
 
 from rlvr_probe.exceptions import RecordingError
 
-__all__ = ["NOTE", "ReplayNote", "encode_note", "read_note", "scaled"]
+__all__ = ["NOTE", "Half", "ReplayNote", "encode_note", "read_note", "scaled"]
 
 NOTE: Final = "replay.json"
 """Its name in a run folder."""
+
+Half = Literal["rollout", "training"]
+"""Of a step: prompts, generation, tools and rewards; or what is computed from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class ReplayNote:
         scale: What all lengths were multiplied by, as a fraction; None if by nothing.
         naive: Whether lengths, waits and rewards were the means.
         slept: What slept as long as recorded: ``reward``, ``tool_call``.
+        half: Of each step that was done alone; None if all of it was.
         schema: Of the file.
     """
 
@@ -40,6 +44,7 @@ class ReplayNote:
     scale: str | None
     naive: bool
     slept: tuple[str, ...]
+    half: Half | None = None
     schema: Literal[1] = 1
 
     @property

@@ -64,6 +64,8 @@ def lay_out_cards(cards: Sequence[Card]) -> list[Block]:
 def headline(card: Card) -> str:
     """The accuracy of a run, in one sentence."""
     step = card.step
+    if card.half is not None:
+        return f"accuracy: of stages alone, because the {card.half} half of each step was replayed"
     if step.bias is None:
         return "accuracy: unknown, because no paired step has a time in both runs"
     between = f" ({_interval(step)})" if step.low is not None else ""
@@ -87,7 +89,7 @@ def _definition(card: Card) -> list[Block]:
     if card.warm_up:
         warm = "step warms" if card.warm_up == 1 else f"{card.warm_up} steps of sessions warm"
         parts.append(f"the first {warm} up and is omitted")
-    if card.step.low is None:
+    if all(own.low is None for own in (card.step, *card.stages)):
         parts.append("fewer than six steps do not show how sure that is")
     return [Line("; ".join(parts), "quiet")] if parts else []
 
@@ -116,7 +118,7 @@ def _runs(cards: Sequence[Card]) -> list[Block]:
     columns: Columns = {
         "<run": lambda card: clean(card.run.source, 30),
         "<as": lambda card: _KINDS[card.kind],
-        "steps": lambda card: f"{card.step.steps:,}",
+        "steps": lambda card: f"{len(card.pairs):,}",
         **_how_like(lambda card: card.step),
         "lengths": lambda card: (known := card.lengths) and _share(known.exact / known.samples),
     }
@@ -136,7 +138,8 @@ def _stages(cards: Sequence[Card]) -> list[Block]:
             columns.setdefault(_KINDS[other.kind], _accuracy_in(other))
     shown = [own for own in card.stages if max(own.recorded or 0, own.replayed or 0) >= least]
     title = f"Stages{', without what slept' if card.slept else ''} (mean s of a step)"
-    return table(title, columns, [card.step, *shown], head=14, what="stages")
+    whole = [card.step] if card.half is None else []
+    return table(title, columns, [*whole, *shown], head=14, what="stages")
 
 
 def _accuracy_in(card: Card) -> Callable[[Likeness], str]:
@@ -210,7 +213,8 @@ def _entry(card: Card) -> dict[str, Any]:
         "steps": card.pairs,
         "warm_up": card.warm_up,
         "lengths": card.lengths and asdict(card.lengths),
-        "step": asdict(card.step),
+        "half": card.half,
+        "step": asdict(card.step) if card.half is None else None,
         "stages": [asdict(stage) for stage in card.stages],
         "slept": {"what": card.slept, **asdict(card.waits)} if card.slept else None,
         "last_trajectory": None if card.last.bias is None else asdict(card.last),

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.model.batch import Batch, BatchShard, Group, Trajectory
+from rlvr_probe.model.replay_note import Half
 from rlvr_probe.model.workload import ReadWorkload, UntimedDuration, Workload
 from rlvr_probe.steering.plan import (
     Plan,
@@ -51,6 +52,7 @@ def make_plan(
     steps: tuple[int, int] | None = None,
     response_cap: int | None = None,
     sleep: bool = True,
+    half: Half | None = None,
 ) -> Plan:
     """The plan of ``workload``.
 
@@ -60,6 +62,7 @@ def make_plan(
         steps: First and last trainer step to take, both included; all.
         response_cap: Longest response allowed, tokens, where the workload does not say.
         sleep: Whether reward functions are planned, too; else those of the command are used.
+        half: Of each step to do alone. For training nothing waits, so no wait has to be known.
 
     Raises:
         SteeringError: Something that a replay needs is unknown, or there is no such step.
@@ -72,13 +75,15 @@ def make_plan(
                 " steps that are whole with --steps"
             )
     cap = _cap(given, response_cap or workload.max_response_tokens)
-    functions = _functions(workload, given) if sleep else ()
+    waits = half != "training"
+    functions = _functions(workload, given, waits=waits) if sleep else ()
     notes = list[str]()
     if drawn := _unknown_values(functions, given):
         notes.append(
             f"values of {', '.join(drawn)} are unknown, so 0 or 1 is drawn for each sample"
         )
-    if len(functions) > 1 and any(not name for taken in given for name, *_ in _raw_calls(taken)):
+    together = any(not name for taken in given for name, *_ in _raw_calls(taken))
+    if len(functions) > 1 and together and waits:
         notes.append(
             f"only how long all reward functions took together is known: {functions[0]} takes that"
         )
@@ -89,12 +94,13 @@ def make_plan(
     plan = Plan(
         source=source,
         framework=workload.framework,
-        batches=tuple(_plan_batch(taken, cap, functions) for taken in given),
+        batches=tuple(_plan_batch(taken, cap, functions, waits=waits) for taken in given),
         functions=functions,
         group_size=workload.group_size or given[0].batch.group_size,
         cap=cap,
         ranks=workload.accelerators if isinstance(workload, ReadWorkload) else workload.world_size,
         notes=tuple(notes),
+        half=half,
     )
     if not isinstance(workload, Workload):
         return plan
@@ -139,7 +145,9 @@ def _cap(given: Sequence[_Given], cap: int | None) -> int:
 # ---------------------------------------------------------------- rewards
 
 
-def _functions(workload: Workload | ReadWorkload, given: Sequence[_Given]) -> tuple[str, ...]:
+def _functions(
+    workload: Workload | ReadWorkload, given: Sequence[_Given], *, waits: bool
+) -> tuple[str, ...]:
     """Names of the reward functions, in the order of the trainer."""
     stated = workload.reward_functions if isinstance(workload, Workload) else ()
     by_index = {
@@ -151,7 +159,7 @@ def _functions(workload: Workload | ReadWorkload, given: Sequence[_Given]) -> tu
     names = [*stated] or [by_index[index] for index in sorted(by_index)]
     called = dict.fromkeys(name for taken in given for name, *_ in _raw_calls(taken))
     names += [name for name in called if name and name not in names]
-    if not names and called:
+    if not names and (called or not waits):
         return ("reward",)
     if not names:
         raise SteeringError(f"how long reward functions took is unknown{_USE_REAL}")
@@ -215,7 +223,7 @@ def _unknown_wait(functions: Sequence[str], taken: _Given) -> SteeringError:
 # ---------------------------------------------------------------- samples
 
 
-def _plan_batch(taken: _Given, cap: int, functions: Sequence[str]) -> PlannedBatch:
+def _plan_batch(taken: _Given, cap: int, functions: Sequence[str], *, waits: bool) -> PlannedBatch:
     batch = taken.batch
     tools = _untimed_tools(taken)
     columns = [_columns(shard, functions) for shard in batch.shards]
@@ -234,10 +242,12 @@ def _plan_batch(taken: _Given, cap: int, functions: Sequence[str]) -> PlannedBat
             _plan_sample(taken, own, cap, functions, columns[share_of_row[own.row]], tools)
             for own in group.trajectories
         )
+        if not waits:
+            samples = tuple(replace(own, tools=()) for own in samples)
         trained = batch.used is None or group.index in batch.used
         start_s = None if start_ns is None else (start_ns - first_ns) / 1e9
         groups.append(PlannedGroup(prompts.pop(), samples, trained, start_s))
-    calls = tuple(_calls(taken, functions)) if functions else ()
+    calls = tuple(_calls(taken, functions)) if functions and waits else ()
     return PlannedBatch(batch.step, tuple(groups), calls, len(batch.shards))
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from rlvr_probe.model.replay_note import Half
+
 __all__ = [
     "Plan", "PlannedBatch", "PlannedCall", "PlannedGroup", "PlannedSample", "PlannedTool",
     "PlannedTurn", "drawn_tokens", "read_plan", "write_plan",
@@ -145,6 +147,7 @@ class Plan:
         steps_per_generation, iterations, accumulation: How batches fed trainer steps; None if
             unknown.
         notes: What is not as it was recorded.
+        half: Of each step to do alone; None for all of it.
     """
 
     source: str
@@ -158,6 +161,7 @@ class Plan:
     iterations: int | None = None
     accumulation: int | None = None
     notes: tuple[str, ...] = ()
+    half: Half | None = None
 
     @property
     def groups(self) -> Iterator[PlannedGroup]:
@@ -177,9 +181,15 @@ class Plan:
 
 
 def drawn_tokens(
-    plan: Plan, group: int, usable: Sequence[int], *, count: int, turn: int = 0
+    plan: Plan,
+    group: int,
+    usable: Sequence[int],
+    *,
+    count: int,
+    turn: int = 0,
+    sample: int | None = None,
 ) -> list[int]:
-    """Token ids in place of a text, the same in all processes and for all samples of a group.
+    """Token ids in place of a text, the same in all processes.
 
     Args:
         plan: Of the replay.
@@ -187,8 +197,11 @@ def drawn_tokens(
         usable: Ids to draw from.
         count: How many.
         turn: 0 for the prompt, n for what is added after n turns.
+        sample: Position in the group, for what it generates in that turn; None for what all
+            samples share.
     """
-    return random.Random(f"{plan.source} {group} {turn}").choices(usable, k=count)
+    own = "" if sample is None else f" {sample}"
+    return random.Random(f"{plan.source} {group} {turn}{own}").choices(usable, k=count)
 
 
 def write_plan(plan: Plan, path: Path) -> None:

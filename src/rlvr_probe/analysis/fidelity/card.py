@@ -21,7 +21,7 @@ from rlvr_probe.analysis.ledger import CATEGORIES
 from rlvr_probe.analysis.stages import ALL, STAGES
 from rlvr_probe.analysis.statistics import block_bootstrap
 from rlvr_probe.exceptions import RecordingError
-from rlvr_probe.model.replay_note import scaled
+from rlvr_probe.model.replay_note import Half, scaled
 
 __all__ = ["Card", "Flight", "Kind", "Lengths", "Likeness", "make_card"]
 
@@ -32,6 +32,11 @@ _LEFT: Final = 2
 
 _TENTHS: Final = 10
 _REWARD, _TOOLS, _SLEPT = "reward", "tool_call", "slept"
+_HALVES: Final[Mapping[Half, Sequence[str]]] = {
+    "rollout": ("rollout", _REWARD),
+    "training": ("logprob", "update", "weight_sync"),
+}
+"""Stages that a replay of a half can be compared by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ class Card:
         warm_up: How many more were omitted because they warm up.
         slept: What slept, and is in no time but that of ``waits``.
         lengths: None where they are not recorded in both, as in a log.
-        step: All that was computed in a step.
+        step: All that was computed in a step; unknown where a half was replayed.
         stages: Without what slept.
         waits: What slept.
         last: From the start of the first trajectory of a step to the end of the last one.
@@ -126,6 +131,11 @@ class Card:
     flight: Flight | None
 
     @property
+    def half(self) -> Half | None:
+        """Of each step that it did alone; None if all of it."""
+        return None if self.run.note is None else self.run.note.half
+
+    @property
     def elsewhere(self) -> float:
         """Share of GPU time that is in another category."""
         return sum(abs(first - second) for first, second in self.ledger.values()) / 2
@@ -133,9 +143,14 @@ class Card:
     @property
     def omitted(self) -> list[str]:
         """What is unknown, and why, in sentences."""
-        both = [("lengths", self.lengths), ("the ledger", self.ledger)]
+        both = [("lengths", self.lengths), ("the ledger", self.ledger or self.half)]
         found = [f"{what}: not recorded in both" for what, known in both if not known]
         timed = [("what was in flight", self.flight), ("the last trajectory", self.last.bias)]
+        if self.half is not None:
+            found.append(f"whole steps, the ledger, other stages: {self.run.source} did the"
+                         f" {self.half} half of each step alone")  # fmt: skip
+        if self.half == "training":
+            return found
         if unknown := [what for what, known in timed if known is None]:
             sources = " and ".join(dict.fromkeys((self.recorded.source, self.run.source)))
             found.append(
@@ -156,13 +171,17 @@ def make_card(recorded: Run, run: Run, kind: Kind, slept: Sequence[str]) -> Card
     Raises:
         RecordingError: No steps belong together, or what slept in one is unknown.
     """
+    half = None if run.note is None else run.note.half
+    if half == "training":
+        slept = ()
     both = pair_steps(recorded, run)
     pairs = [(a, b) for a, b in both if a not in recorded.starts and b not in run.starts]
     if len(pairs) < _LEFT:
         pairs = both
     steps = [step for step, _ in pairs], [step for _, step in pairs]
     times = _computed(recorded, steps[0], slept), _computed(run, steps[1], slept)
-    stages = [stage.name for stage in STAGES if any(stage.name in side for side in times)]
+    stages = [stage.name for stage in STAGES if any(stage.name in side for side in times)
+              if half is None or stage.name in _HALVES[half]]  # fmt: skip
     found = {
         name: _likeness(name, [side.get(name, {}) for side in times], pairs)
         for name in (ALL.name, *stages, _SLEPT)
@@ -175,12 +194,14 @@ def make_card(recorded: Run, run: Run, kind: Kind, slept: Sequence[str]) -> Card
         warm_up=len(both) - len(pairs),
         slept=slept,
         lengths=_lengths(recorded, run),
-        step=found[ALL.name],
+        step=found[ALL.name] if half is None else Likeness(ALL.name, None, None, 0),
         stages=[found[name] for name in stages],
         waits=found[_SLEPT],
-        last=_likeness("last_trajectory", [recorded.last, run.last], pairs),
-        ledger=_ledger(_gpu_s(recorded, steps[0]), _gpu_s(run, steps[1])),
-        flight=_flight(recorded, run, pairs),
+        last=_likeness(
+            "last_trajectory", [recorded.last, {} if half == "training" else run.last], pairs
+        ),
+        ledger={} if half else _ledger(_gpu_s(recorded, steps[0]), _gpu_s(run, steps[1])),
+        flight=None if half == "training" else _flight(recorded, run, pairs),
     )
 
 
