@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rlvr_probe_trl.tests.runs import LAUNCHER, Scenario, run_command
 
 from rlvr_probe.steering import Plan, PlannedBatch, PlannedGroup, PlannedSample
 from tests import vllm_cpu
+from tests.published import WORKLOADS
 
 SCRIPT = Path(__file__).with_name("train_replayed.py")
 TRL = list(RELEASES)[-1]
@@ -155,6 +158,49 @@ def test_every_sample_of_a_replay_is_what_was_recorded(name: str, tmp_path: Path
     assert f"lengths: {how}" in printed
     said = f"recorded on {chosen.ranks[0]} ranks, replayed on {chosen.ranks[1]}" in printed
     assert said == (chosen.ranks[0] != chosen.ranks[1])
+
+
+@pytest.mark.conformance
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("name", "step", "generated", "cap", "rewards"),
+    [
+        ("rllm/20260616_024512", 0, 0, 16_000, "sleep"),
+        ("verl/20260614_023133", 3, 4, 32_768, "real"),
+        ("verl-video/20260609_033329", 1, 1, 16_000, "real"),
+    ],
+)
+def test_a_published_workload_is_replayed_on_a_tiny_model(
+    name: str, step: int, generated: int, cap: int, rewards: str, tmp_path: Path
+) -> None:
+    """Lengths of a generation batch, read here from its file, at 1/256."""
+    file = WORKLOADS / name / f"packed_lengths_step_{generated}.jsonl"
+    if not file.is_file():
+        pytest.skip("POLYTRACE_DATA: no published workloads there")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    expected = Counter(
+        (_scaled(line["input"]), tuple((_scaled(own), own < cap) for own in line["output"]))
+        for line in lines
+    )
+    words = ["replay", str(file.parent), "--steps", f"{step}:{step}", "--scale-lengths", "1/256"]
+    words += ["--response-length", str(cap), "--rewards", rewards, "--out", "replays"]
+    command = [str(LAUNCHER), *words, "--", sys.executable, str(SCRIPT), "--out", str(tmp_path)]
+    settings = f"--steps 1 --batch {8 * len(lines)} --group-size 8 --max-tokens {_scaled(cap)}"
+    printed = run_command([*command, *settings.split()], tmp_path, Scenario())
+    [batch] = Books(tmp_path).batches
+    samples = zip(batch["prompt"], batch["response"], batch["stopped"], strict=True)
+    groups = zip(*[samples] * 8, strict=True)
+    assert expected == Counter(
+        (group[0][0], tuple((response, stopped) for _, response, stopped in group))
+        for group in groups
+    )
+    assert "lengths as recorded: " in printed
+    assert "lengths x 1/256: " in printed
+
+
+def _scaled(tokens: int) -> int:
+    return max(1, round(Fraction(tokens, 256)))
 
 
 @pytest.mark.conformance
