@@ -377,7 +377,7 @@ def _targets(rows: _Rows, cap: int) -> list[tuple[int, bool]]:
 
 
 def _skip_updates(trainer: Any) -> None:
-    """Let a training step generate its batch, and end there: without gradients no weight changes.
+    """Let a step of the trainer end with its batch: without gradients no weight changes.
 
     TRL's own step goes on to count, log and call back.
     """
