@@ -190,9 +190,9 @@ def _introduce(steering: Steering, args: Any) -> None:
     if not plan.functions:
         say("rewards: the reward function of the command, with drawn texts")
     elif any(sample.turns for sample in plan.samples):
-        say("rewards and tools: an environment that sleeps (rung 1 of 5, a plug-in point)")
+        say("rewards and tools: an environment of the plan (rung 1 of 5, a plug-in point)")
     else:
-        say("rewards: a reward file that sleeps (rung 1 of 5, a plug-in point)")
+        say("rewards: a reward file of the plan (rung 1 of 5, a plug-in point)")
     ranks = args.actor.num_nodes * args.actor.num_gpus_per_node
     if plan.ranks is not None and plan.ranks != ranks:
         say(f"recorded on {plan.ranks} GPUs; the policy is trained on {ranks} here")

@@ -296,10 +296,8 @@ class _Training:
                 "half: rollout, without forward, backward and gradients of the update (rung 5 of"
                 " 5), so that weights stay as they are; log-probabilities are computed"
             )
-        if plan.functions and plan.half == "training":
-            say("rewards: reward_funcs that give the values at once (rung 1 of 5)")
-        elif plan.functions:
-            say("rewards: reward_funcs that sleep (rung 1 of 5, a plug-in point)")
+        if plan.functions:
+            say("rewards: reward_funcs of the plan (rung 1 of 5, a plug-in point)")
         else:
             say("rewards: the reward functions of the command, with drawn texts")
         shares = plan.batches[0].shares

@@ -223,7 +223,7 @@ def _introduce(config: Any, steering: Steering) -> None:
             " are computed and weights moved"
         )
     if plan.functions:
-        say("rewards: reward.custom_reward_function that sleeps (rung 1 of 5, a plug-in point)")
+        say("rewards: reward.custom_reward_function of the plan (rung 1 of 5, a plug-in point)")
     else:
         say("rewards: the reward function of the command, with drawn texts")
     ranks = trainer.n_gpus_per_node * trainer.nnodes

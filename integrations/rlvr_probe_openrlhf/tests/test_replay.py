@@ -101,6 +101,30 @@ def test_every_sample_of_a_replay_is_what_was_recorded(runner: Runner, name: str
     assert "min_tokens, max_tokens and logit_bias of each request (rung 2 of 5" in replayed.output
 
 
+@pytest.mark.conformance
+@pytest.mark.full
+@pytest.mark.timeout(2000)
+@pytest.mark.parametrize("half", ["training", "rollout"])
+def test_a_half_is_done_alone(runner: Runner, half: str) -> None:
+    estimator = ("--algo.advantage.estimator", "rloo")
+    recorded = runner.finished(Scenario(arguments=(*FEW, *estimator), environment=BATCHES))
+    words = (str(recorded.recording), "--half", half)
+    replayed = runner.finished(replace(recorded.scenario, replay=words))
+    assert [*map(groups, replayed.truth.batches)] == [*map(groups, recorded.truth.batches)]
+    count = len(recorded.truth.batches)
+    assert f"replayed all {count} batches" in replayed.output
+    # The engine's own book, and what the trainer logs of an update.
+    assert bool(replayed.truth.requests) == (half == "rollout")
+    logged = [{"policy_loss" in line for line in own.truth.logged().values()}
+              for own in (recorded, replayed)]  # fmt: skip
+    assert logged == [{True}, {half == "training"}]
+    [card] = make_cards(recorded.recording, [replayed.recording])
+    samples = count * PROMPTS * GROUP
+    assert (card.half, card.lengths) == (half, Lengths(samples, samples, None))
+    names = {own.name for own in card.stages}
+    assert names & {"rollout", "update"} == {"rollout" if half == "rollout" else "update"}
+
+
 # ---------------------------------------------------------------- what OpenRLHF cannot replay
 
 

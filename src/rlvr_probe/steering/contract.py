@@ -50,8 +50,8 @@ class Replay(Protocol):
     def refusal(self, plan: Plan) -> str | None:
         """Why no training of this framework can replay ``plan``, however it is set; else None.
 
-        Asked before the command starts; loads no framework. ``plan.half`` is refused where the
-        other half cannot be left out.
+        Asked before the command starts; loads no framework. ``plan.half`` is refused where that
+        half cannot be done alone.
         """
         ...
 
