@@ -14,6 +14,7 @@ import random
 import runpy
 import socket
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,7 @@ def main() -> None:
     recipe = runpy.run_path(str(_RECIPE))
 
     import torch
-    from transformers import (
-        LogitsProcessorList,
-        Qwen2Config,
-        Qwen2ForCausalLM,
-        TrainerCallback,
-    )
+    from transformers import LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(1)
@@ -61,18 +57,13 @@ def main() -> None:
             kwargs["logits_processor"] = LogitsProcessorList([tail, *given])
             return super().generate(*args, **kwargs)
 
-    class Turns(TrainerCallback):
+    class Turned(GRPOTrainer):
         """Waits before each step, and at the end, until it is this training's turn."""
 
-        def __init__(self, path: str) -> None:
-            self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.connect(path)
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self._socket.sendall(b".")
-            self._socket.recv(1)
-
-        on_train_end = on_step_begin
+        def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+            if chosen.turns:
+                wait(chosen.turns)
+            return super().get_batch_samples(*args, **kwargs)
 
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -87,7 +78,7 @@ def main() -> None:
         bos_token_id=None,
     )
     with tempfile.TemporaryDirectory() as output:
-        GRPOTrainer(
+        Turned(
             model=Tailed(config),
             processing_class=tokenizer,
             reward_funcs=[recipe["exact_match"]],
@@ -108,8 +99,23 @@ def main() -> None:
                 seed=chosen.seed,
             ),
             train_dataset=recipe["sums"](64, chosen.seed),
-            callbacks=[Turns(chosen.turns)] if chosen.turns else None,
         ).train()
+    if chosen.turns:
+        wait(chosen.turns)
+
+
+@cache
+def connected(path: str) -> socket.socket:
+    """The end of this process of the socket that gives turns."""
+    end = socket.socket(socket.AF_UNIX)
+    end.connect(path)
+    return end
+
+
+def wait(path: str) -> None:
+    """Ask for a turn, and wait for it."""
+    connected(path).sendall(b".")
+    connected(path).recv(1)
 
 
 if __name__ == "__main__":

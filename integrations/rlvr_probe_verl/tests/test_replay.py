@@ -117,6 +117,28 @@ def test_every_sample_of_a_replay_is_what_was_recorded(name: str, runner: Runner
 @pytest.mark.conformance
 @pytest.mark.full
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", ["v1", "v0"])
+@pytest.mark.parametrize("half", ["training", "rollout"])
+def test_a_half_is_done_alone(half: str, name: str, runner: Runner) -> None:
+    recorded = runner.finished(SCENARIOS[name])
+    again = runner.finished(replayed(recorded, "--half", half))
+    assert steps(again) == steps(recorded)
+    assert "replayed all 2 batches" in again.output
+    # The engine's own book, and what the trainer logs of an update; evaluations go on.
+    asked = len(again.truth.requests)
+    assert asked < len(recorded.truth.requests) if half == "training" else asked >= 32
+    logged = [{"actor/pg_loss" in own.truth.metrics[step] for step in (1, 2)}
+              for own in (recorded, again)]  # fmt: skip
+    assert logged == [{True}, {half == "training"}]
+    [card] = make_cards(recorded.recording, [again.recording])
+    assert (card.half, card.lengths) == (half, Lengths(32, 32, None))
+    names = {own.name for own in card.stages}
+    assert names & {"rollout", "update"} == {"rollout" if half == "rollout" else "update"}
+
+
+@pytest.mark.conformance
+@pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_turns_and_tools_of_a_replay_are_what_was_recorded(runner: Runner) -> None:
     recorded = runner.finished(TOOLS)
     again = runner.finished(replayed(recorded))
@@ -141,17 +163,43 @@ def test_turns_and_tools_of_a_replay_are_what_was_recorded(runner: Runner) -> No
     "release", ["0.9.1", *(pytest.param(old, marks=pytest.mark.full) for old in ("0.8.0", "0.7.1"))]
 )
 def test_the_plugins_give_verl_what_is_planned(release: str, runner: Runner) -> None:
+    check_whole(plugins(release, runner))
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(900)
+def test_the_plugins_leave_a_half_out(runner: Runner) -> None:
+    seen = plugins("0.9.1", runner, "training")
+    assert seen["asked"] == []
+    one, turns = seen["outputs"]
+    assert [len(own["response"]) for own in (one, turns)] == [4, 11]
+    assert (one["response"][-1], seen["end"] in one["response"][:-1]) == (seen["end"], False)
+    assert one["log_probs"] == [one["log_probs"][0]] * 4
+    assert one["log_probs"][0] < 0
+    assert turns["mask"] == [1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0]
+    assert (seen["warmup"], seen["reported"]) == (0, [[0, 0, 2], [0, 1, 2]])
+    seen = plugins("0.9.1", runner, "rollout")
+    # The plan has one batch; verl updates the actor from the step of this number on.
+    assert (len(seen["asked"]), seen["warmup"]) == (4, 2)
+
+
+def plugins(release: str, runner: Runner, *half: str) -> Any:
+    """What the plug-ins gave verl, without a job."""
     interpreter = python(release)
     model = runner.assets(interpreter) / "tiny-qwen2"
     environment = {"PYTHONPATH": str(JOB), "HF_HUB_OFFLINE": "1", "VERL_PLATFORM": "cpu"}
     if release != "0.9.1":
         environment = {"PYTHONPATH": str(JOB), "HF_HUB_OFFLINE": "1", "VERL_CPU_DEVICE": "1"}
     done = subprocess.run(
-        [str(interpreter), str(JOB / "verl_cpu_replayed.py"), str(model)],
+        [str(interpreter), str(JOB / "verl_cpu_replayed.py"), str(model), *half],
         env=surroundings("PYTEST_", "RAY_", "VERL_", "PYTHONPATH") | environment,
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    seen = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check_whole(seen: Any) -> None:
+    """That all of it is as planned."""
     end, asked, (one, turns) = seen["end"], seen["asked"], seen["outputs"]
     assert (seen["rows"], seen["group"], seen["shuffle"]) == (1, 0, False)
     assert len({own["request"] for own in asked}) == 2

@@ -1,6 +1,6 @@
 """Run the plug-ins of a replay without a job, with an engine that writes down what it is asked for.
 
-python verl_cpu_replayed.py MODEL
+python verl_cpu_replayed.py MODEL [HALF]
 
 The model is that of ``verl_cpu_assets``. Prints a line of JSON.
 """
@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 import time
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -70,13 +71,15 @@ class Engine:
 def main() -> None:
     reported: list[tuple[int, ...]] = []
     said: list[str] = []
-    steering = Steering(PLAN, said.append, lambda *values: reported.append(values))
+    plan = replace(PLAN, half=sys.argv[2] if len(sys.argv) > 2 else None)
+    steering = Steering(plan, said.append, lambda *values: reported.append(values))
     replay = VerlReplay()
     settings = ModuleType("verl.utils.config")
     settings.validate_config = lambda config: config  # type: ignore[attr-defined]
     replay.steer(settings, steering)
     replay.steer(ModuleType("verl.experimental.agent_loop.single_turn_agent_loop"), steering)
     overrides = [f"++{name}={value}" for name, value in replay.settings(PLAN).items()]
+    overrides.append("algorithm.adv_estimator=grpo")  # which has no critic
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose(
             "ppo_trainer", overrides=[*overrides, "actor_rollout_ref.rollout.name=vllm"]
@@ -109,6 +112,7 @@ def main() -> None:
         "rows": len(dataset),
         "group": dataset[0][GROUP],
         "shuffle": config.data.shuffle,
+        "warmup": config.trainer.critic_warmup,
         "said": said,
         "reported": reported,
         "asked": engine.asked,
@@ -130,7 +134,7 @@ def loop_of(config: Any, tokenizer: Any, engine: Engine) -> Any:
 
 
 async def run(make: Any, row: dict[str, Any]) -> Any:
-    return await make().run({"temperature": 1.0}, **row)
+    return await make().run({"temperature": 1.0, "logprobs": True}, **row)
 
 
 if __name__ == "__main__":
