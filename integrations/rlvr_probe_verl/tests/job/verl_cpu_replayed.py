@@ -71,7 +71,8 @@ class Engine:
 def main() -> None:
     reported: list[tuple[int, ...]] = []
     said: list[str] = []
-    plan = replace(PLAN, half=sys.argv[2] if len(sys.argv) > 2 else None)
+    half: Any = sys.argv[2] if len(sys.argv) > 2 else None
+    plan = replace(PLAN, half=half)
     steering = Steering(plan, said.append, lambda *values: reported.append(values))
     replay = VerlReplay()
     settings = ModuleType("verl.utils.config")
