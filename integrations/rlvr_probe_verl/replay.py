@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, wraps
-from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -48,6 +47,8 @@ class VerlReplay:
         if len(sizes) > 1:
             found = ", ".join(map(str, sizes))
             return f"batches have {found} prompts; choose steps of one size with --steps"
+        if plan.half == "rollout":
+            return "--half rollout: without an update no step of verl is recorded as done"
         return None
 
     def settings(self, plan: Plan) -> Mapping[str, object]:
@@ -110,11 +111,6 @@ def _steer_settings(module: Any, steering: Steering) -> None:
         if "rlvr_probe" not in config.data:
             if not _is_supported():
                 raise SteeringError("this verl cannot be steered; expected 0.7 or newer")
-            if steering.plan.half == "rollout" and version("verl").startswith("0.7."):
-                raise SteeringError(
-                    "verl 0.7 leaves its engines asleep where no actor is updated; --half rollout"
-                    " needs 0.8 or newer"
-                )
             if wrong := list(misfits(config, steering.plan)):
                 raise SteeringError(
                     f"the training does not fit the workload; set {'; '.join(wrong)}"
@@ -148,11 +144,6 @@ def misfits(config: Any, plan: Plan) -> Iterator[str]:
     }
     if found("trainer.use_v1"):
         fixed["trainer.v1.trainer_mode"] = ("sync",)
-    if plan.half == "rollout":
-        estimator = found("algorithm.adv_estimator")
-        trained = estimator == "gae" if found("critic.enable") is None else found("critic.enable")
-        if trained:
-            yield "no critic, as with algorithm.adv_estimator=grpo: --half rollout would train it"
     if plan.functions:
         fixed["reward.reward_model.enable"] = (False, None)
     for name, values in fixed.items():
@@ -193,9 +184,6 @@ def _put_plugins(config: Any, plan: Plan) -> None:
         data.train_files = FILES
         # The order of the plan is that of the steps.
         data.shuffle = False
-        if plan.half == "rollout":
-            # Until then verl trains its critic alone, and there is none.
-            config.trainer.critic_warmup = len(plan.batches) + 1
         if plan.functions:
             reward = config.reward
             reward.custom_reward_function.path = f"pkg://{recorded_samples.__name__}"
@@ -216,11 +204,6 @@ def _introduce(config: Any, steering: Steering) -> None:
         say(
             "lengths: parameters of each request, by an agent loop (rung 2 of 5): without texts, no"
             " plug-in point of verl gives them"
-        )
-    if plan.half == "rollout":
-        say(
-            "half: rollout, by trainer.critic_warmup (rung 1 of 5, a setting): log-probabilities"
-            " are computed and weights moved"
         )
     if plan.functions:
         say("rewards: reward.custom_reward_function of the plan (rung 1 of 5, a plug-in point)")

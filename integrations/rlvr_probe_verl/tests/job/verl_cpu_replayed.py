@@ -80,7 +80,6 @@ def main() -> None:
     replay.steer(settings, steering)
     replay.steer(ModuleType("verl.experimental.agent_loop.single_turn_agent_loop"), steering)
     overrides = [f"++{name}={value}" for name, value in replay.settings(PLAN).items()]
-    overrides.append("algorithm.adv_estimator=grpo")  # which has no critic
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose(
             "ppo_trainer", overrides=[*overrides, "actor_rollout_ref.rollout.name=vllm"]
@@ -113,7 +112,6 @@ def main() -> None:
         "rows": len(dataset),
         "group": dataset[0][GROUP],
         "shuffle": config.data.shuffle,
-        "warmup": config.trainer.critic_warmup,
         "said": said,
         "reported": reported,
         "asked": engine.asked,
