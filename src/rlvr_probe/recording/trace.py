@@ -279,7 +279,7 @@ def _rank(process: Recorded, processes: Sequence[Recorded]) -> int | None:
         return process.rank
     owner = process.header.owner
     ranks = {other.rank for other in processes if other.header.process == owner} - {None}
-    ranks = ranks or {other.rank for other in processes if other.journal.taken}
+    ranks = ranks or {other.rank for other in processes if other.journal.taken} or {process.rank}
     return ranks.pop() if len(ranks) == 1 else None
 
 
