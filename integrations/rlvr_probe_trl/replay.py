@@ -260,16 +260,15 @@ class _Training:
         """What generates a batch, and what stands for its ``generate``."""
         engine, cap, samples = engine_of(trainer), self._plan.cap, rows.samples
         if engine is None:
-            own, model = _targets(samples, cap), trainer.model
+            targets, model = _targets(samples, cap), trainer.model
             if self._plan.half == "training":
                 draw = partial(self._drawn, rows)
-                return model, partial(inject_responses, trainer, own, prompts.usable, draw)
-            return model, partial(generate_forced, model.generate, trainer, own)
+                return model, partial(inject_responses, trainer, targets, prompts.usable, draw)
+            return model, partial(generate_forced, model.generate, trainer, targets)
         # Ranks that share an engine ask it for the samples of all of them.
         ranks = attribute(trainer, "args", "vllm_tensor_parallel_size") or 1
         count, first = len(samples) * ranks, rows.share // ranks * ranks * len(samples)
-        samples = list(rows.batch.samples)[first : first + count]
-        targets = _targets(samples, cap)
+        targets = _targets(list(rows.batch.samples)[first : first + count], cap)
         return engine, partial(request_forced, engine.generate, prompts, targets, prompts.ids)
 
     def _introduce(self, trainer: Any) -> None:
