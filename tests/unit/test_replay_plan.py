@@ -237,7 +237,7 @@ def test_incomplete_batches_and_empty_responses_are_refused() -> None:
 
 def test_a_plan_of_an_asynchronous_run_says_so() -> None:
     [note] = plan_of(workload(batch(*TWO_RANKS, queued=True))).notes
-    assert note.startswith("generated beside the training")
+    assert note.startswith("recorded with generation beside training")
 
 
 def test_turns_and_tools_are_planned_and_unknown_ones_refused() -> None:

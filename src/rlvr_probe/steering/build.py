@@ -88,7 +88,7 @@ def make_plan(
             f"only how long all reward functions took together is known: {functions[0]} takes that"
         )
     if any(taken.batch.queued for taken in given):
-        notes.append("generated beside the training as recorded; here as the command is set to")
+        notes.append("recorded with generation beside training; here COMMAND's settings decide")
     if any(taken.batch.unselected for taken in given):
         notes.append("which groups the filter kept is unknown: all are taken as trained on")
     plan = Plan(
