@@ -5,7 +5,6 @@ It is the input of a replay alone; what came of it stands in the journals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Final, Literal
@@ -23,8 +22,7 @@ Half = Literal["rollout", "training"]
 """Of a step: prompts, generation, tools and rewards; or what is computed from them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayNote:
+class ReplayNote(msgspec.Struct, frozen=True):
     """The plan of a replay, without its lengths.
 
     Attributes:
