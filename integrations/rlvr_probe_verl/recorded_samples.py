@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
-from rlvr_probe.steering import PlannedSample, Steering, reward_waits, row_waits
+from rlvr_probe.steering import Plan, PlannedSample, Steering, reward_waits, row_waits
 
 __all__ = [
-    "FILES", "GROUP", "LOOP", "NUMBER", "ROW", "Samples", "compute_score", "samples", "use",
+    "FILES", "GROUP", "LOOP", "NUMBER", "ROW", "Samples", "compute_score", "has_filter", "samples",
+    "trained_groups", "use",
 ]  # fmt: skip
 
 FILES = "rlvr-probe-replay"
@@ -31,6 +34,21 @@ LOOP = "rlvr_probe_replay"
 _samples: Samples | None = None
 
 
+def has_filter(plan: Plan) -> bool:
+    """Whether a step trained on the same number of its groups each time, and dropped the others.
+
+    Where steps train on several batches, that differs.
+    """
+    counts = {sum(group.trained for group in batch.groups) for batch in plan.batches}
+    return len(counts) == 1 and 0 not in counts and not all(own.trained for own in plan.groups)
+
+
+def trained_groups(plan: Plan) -> int:
+    """Groups that a step trains on."""
+    first = plan.batches[0].groups
+    return sum(group.trained for group in first) if has_filter(plan) else len(first)
+
+
 class Samples:
     """The plan of this process, by the position of a sample.
 
@@ -38,14 +56,16 @@ class Samples:
         steering: What the replay was given.
         groups: All groups of the plan.
         group_size: Samples of each.
-        rows: Samples of each batch.
+        trained: Samples that a step trains on: of its batch, without what a filter drops.
     """
 
     def __init__(self, steering: Steering) -> None:
         self.steering = steering
         self.groups = list(steering.plan.groups)
         self.group_size = len(self.groups[0].samples)
-        self.rows = self.group_size * len(steering.plan.batches[0].groups)
+        batches = steering.plan.batches
+        self._ends = [*accumulate(self.group_size * len(batch.groups) for batch in batches)]
+        self.trained = self.group_size * trained_groups(steering.plan)
         self._waits: dict[int, tuple[Mapping[int, float], float]] = {}
 
     def number(self, group: int, row: int) -> int:
@@ -68,8 +88,14 @@ class Samples:
 
     def report(self, number: int) -> None:
         """Note that it was generated as planned."""
-        batch, row = divmod(number, self.rows)
-        self.steering.report(batch, row, self.rows)
+        batch, row, rows = self._place(number)
+        self.steering.report(batch, row, rows)
+
+    def _place(self, number: int) -> tuple[int, int, int]:
+        """Of a sample its batch, its row there, and how many these are."""
+        batch = bisect_right(self._ends, number)
+        first = self._ends[batch - 1] if batch else 0
+        return batch, number - first, self._ends[batch] - first
 
     def reward(self, number: int) -> float:
         """Its reward."""
@@ -81,7 +107,7 @@ class Samples:
         What was recorded of its whole batch starts when this sample is generated: the last one
         ends as late as recorded.
         """
-        batch, row = divmod(number, self.rows)
+        batch, row, _ = self._place(number)
         if batch not in self._waits:
             self._waits[batch] = self._waits_of(batch)
         own, together = self._waits[batch]

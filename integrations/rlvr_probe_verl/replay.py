@@ -19,7 +19,14 @@ from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import option
 from rlvr_probe.steering import Plan, Steering
 from rlvr_probe_verl import recorded_samples
-from rlvr_probe_verl.recorded_samples import FILES, GROUP, ROW, samples
+from rlvr_probe_verl.recorded_samples import (
+    FILES,
+    GROUP,
+    ROW,
+    has_filter,
+    samples,
+    trained_groups,
+)
 
 __all__ = ["VerlReplay", "misfits"]
 
@@ -28,6 +35,8 @@ _MANAGER = "verl.experimental.agent_loop.agent_loop"
 _LOOPS = "verl.experimental.agent_loop.single_turn_agent_loop"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _ROLLOUT = "actor_rollout_ref.rollout"
+_FILTER = "algorithm.filter_groups.enable"
+_SAMPLER = "trainer.v1.sampler"
 
 
 class VerlReplay:
@@ -40,6 +49,8 @@ class VerlReplay:
     def refusal(self, plan: Plan) -> str | None:
         """See :class:`~rlvr_probe.steering.Replay`."""
         sizes = sorted({len(batch.groups) for batch in plan.batches})
+        if has_filter(plan):
+            sizes = [trained_groups(plan)]
         members = sorted({len(group.samples) for group in plan.groups})
         if len(members) > 1:
             found = ", ".join(map(str, members))
@@ -53,12 +64,14 @@ class VerlReplay:
 
     def settings(self, plan: Plan) -> Mapping[str, object]:
         """See :class:`~rlvr_probe.steering.Replay`."""
+        filtered = {"trainer.use_v1": True, _FILTER: True} if has_filter(plan) else {}
         return {
-            "data.train_batch_size": len(plan.batches[0].groups),
+            "data.train_batch_size": trained_groups(plan),
             f"{_ROLLOUT}.n": len(plan.batches[0].groups[0].samples),
             "data.max_prompt_length": max(group.prompt_tokens for group in plan.groups),
             "data.max_response_length": plan.cap,
             "trainer.total_training_steps": len(plan.batches),
+            **filtered,
         }
 
     def losses(self, plan: Plan) -> Sequence[str]:
@@ -76,7 +89,9 @@ class VerlReplay:
             lost.append(f"verl has one reward function: it gives the sum of {len(plan.functions)}")
         if unknown := sum(None in sample.rewards for sample in plan.samples):
             lost.append(f"{unknown:,} samples for which a reward function gave nothing get 0 of it")
-        if dropped := sum(not group.trained for group in plan.groups):
+        if has_filter(plan):
+            lost.append("groups that take the place of dropped ones start with the others")
+        elif dropped := sum(not group.trained for group in plan.groups):
             lost.append(f"{dropped:,} groups that a filter dropped are trained on")
         return lost
 
@@ -137,11 +152,14 @@ def misfits(config: Any, plan: Plan) -> Iterator[str]:
             continue
         if own is None or (own < value if at_least else own != value):
             yield f"{name}={value} (found {own})"
-    fixed: dict[str, tuple[object, ...]] = {
-        "algorithm.filter_groups.enable": (False, None),
-        "data.gen_batch_size": (None, wanted["data.train_batch_size"]),
-        "data.sampler.class_path": (None,),
-    }
+    fixed: dict[str, tuple[object, ...]] = {"data.sampler.class_path": (None,)}
+    if has_filter(plan):
+        fixed |= {"data.gen_batch_size": (None, 1), f"{_SAMPLER}.custom_sampler.path": (None,)}
+        if found(f"{_SAMPLER}.sync_refill_failed_groups") is None:
+            yield "verl 0.9 or newer, whose trainer V1 can drop the groups that were dropped"
+    else:
+        fixed["data.gen_batch_size"] = (None, wanted["data.train_batch_size"])
+        fixed[_FILTER] = (False, None)
     if found("trainer.use_v1"):
         fixed["trainer.v1.trainer_mode"] = ("sync",)
     if plan.functions:
@@ -184,6 +202,11 @@ def _put_plugins(config: Any, plan: Plan) -> None:
         data.train_files = FILES
         # The order of the plan is that of the steps.
         data.shuffle = False
+        if has_filter(plan):
+            config.trainer.v1.sampler.custom_sampler = {
+                "path": "pkg://rlvr_probe_verl.replayed_selection",
+                "name": "PlannedBuffer",
+            }
         if plan.functions:
             reward = config.reward
             reward.custom_reward_function.path = f"pkg://{recorded_samples.__name__}"
@@ -205,6 +228,8 @@ def _introduce(config: Any, steering: Steering) -> None:
             "lengths: parameters of each request, by an agent loop (rung 2 of 5): without texts, no"
             " plug-in point of verl gives them"
         )
+    if has_filter(plan):
+        say("selection of a filter: trainer.v1.sampler.custom_sampler (rung 1 of 5)")
     if plan.functions:
         say("rewards: reward.custom_reward_function of the plan (rung 1 of 5, a plug-in point)")
     else:
@@ -246,7 +271,7 @@ def _count_samples(buffer: Any) -> None:
     @wraps(take)
     def steered(self: Any, *args: Any, **kwargs: Any) -> Any:
         taken = take(self, *args, **kwargs)
-        batch, expected = taken[0], samples().rows
+        batch, expected = taken[0], samples().trained
         if batch.partition_id == "train" and len(batch.keys) != expected:
             raise SteeringError(
                 f"verl trains on {len(batch.keys)} of {expected} samples: the others failed, as it"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from rlvr_probe.steering import (
     PlannedTurn,
     Steering,
 )
+from tests.published import WORKLOADS
 from tests.surroundings import surroundings
 
 SCENARIOS = {
@@ -34,9 +36,12 @@ SCENARIOS = {
     "0.8": Scenario("0.8.0", how="launcher"),
     "0.7": Scenario("0.7.1", how="launcher"),
     "vllm": Scenario("0.9.1", how="launcher", vllm=True, timeout_s=1500.0),
+    "filtered": Scenario(
+        "0.9.1", "v1", how="launcher", filtered=True, overrides=("trainer.test_freq=-1",)
+    ),
 }
 TOOLS = Scenario("0.9.1", how="launcher", tools=3, overrides=("trainer.test_freq=-1",))
-FULL = frozenset({"v0", "0.8", "0.7", "vllm"})
+FULL = frozenset({"v0", "0.8", "0.7", "vllm", "filtered"})
 every_job = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in
              SCENARIOS],
@@ -93,6 +98,11 @@ def groups(
     )
 
 
+def requests(finished: Finished) -> Counter[tuple[int, int]]:
+    """Prompt and response tokens of all that engines were asked for."""
+    return Counter((len(own["prompt"]), len(own["output"])) for own in finished.truth.requests)
+
+
 @pytest.mark.conformance
 @pytest.mark.timeout(1800)
 @every_job
@@ -109,8 +119,13 @@ def test_every_sample_of_a_replay_is_what_was_recorded(name: str, runner: Runner
     assert sum(sample["inner_ends"] for sample in generated) == 0
     assert sum(sample["ended"] for sample in generated) == sum(not cut for _, cut, _ in samples)
     assert "replayed all 2 batches" in again.output
+    generated_samples = 32
+    if recorded.scenario.trainer == "v1":  # without evaluations
+        assert requests(again) == requests(recorded)
+        generated_samples = len(recorded.truth.requests)
+        assert (generated_samples > 32) == recorded.scenario.filtered
     [card] = make_cards(recorded.recording, [again.recording])
-    assert card.lengths == Lengths(32, 32, None)
+    assert card.lengths == Lengths(generated_samples, generated_samples, None)
     assert "lengths: parameters of each request, by an agent loop (rung 2 of 5)" in again.output
 
 
@@ -136,12 +151,8 @@ def test_training_is_done_alone(runner: Runner) -> None:
 def test_turns_and_tools_of_a_replay_are_what_was_recorded(runner: Runner) -> None:
     recorded = runner.finished(TOOLS)
     again = runner.finished(replayed(recorded))
-    turns = [
-        sorted((len(line["prompt"]), len(line["output"])) for line in own.truth.requests)
-        for own in (recorded, again)
-    ]
-    assert len(turns[0]) > 2 * 4 * 4
-    assert turns[1] == turns[0]
+    assert requests(recorded).total() > 2 * 4 * 4
+    assert requests(again) == requests(recorded)
     assert steps(again) == steps(recorded)
     # By verl's own clock; a busy machine makes both longer.
     name = "timing_s/agent_loop/tool_calls/mean"
@@ -149,6 +160,50 @@ def test_turns_and_tools_of_a_replay_are_what_was_recorded(runner: Runner) -> No
     assert all(wait > 0.02 for wait in waits[0])
     assert all(0.8 * was < is_now < was + 1 for was, is_now in zip(*waits, strict=True))
     assert "replayed all 2 batches" in again.output
+
+
+@pytest.mark.conformance
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_published_workload_with_turns_is_replayed_on_a_tiny_model(runner: Runner) -> None:
+    """Turns of 512 trajectories, read here from their file, at 1/64."""
+    file = WORKLOADS / "search_r1" / "0617_0223" / "multiturn_workload_step_0.jsonl"
+    if not file.is_file():
+        pytest.skip("POLYTRACE_DATA: no published workloads there")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    longest = max(shorter(line["prompt_len"]) for line in lines)
+    overrides = (
+        f"data.train_batch_size={len(lines) // 8}",
+        "actor_rollout_ref.rollout.n=8",
+        f"data.max_prompt_length={longest}",
+        f"data.max_response_length={shorter(lines[0]['max_response_len'])}",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={len(lines) // 8}",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32",
+        "trainer.test_freq=-1",
+    )
+    workload = (str(file.parent), "--scale-lengths", "1/64", "--rewards", "real")
+    scenario = Scenario(
+        "0.9.1", "v1", how="replay", workload=workload, steps=1, overrides=overrides
+    )
+    replayed = runner.finished(scenario)
+    assert requests(replayed) == Counter(
+        (shorter(turn["prompt_tokens"]), shorter(turn["completion_tokens"]))
+        for line in lines
+        for turn in line["turns"]
+    )
+    trained = [sample for line in replayed.truth.trained for sample in line["samples"]]
+    assert Counter((len(own["prompt"]), own["response"]) for own in trained) == Counter(
+        (shorter(line["prompt_len"]), shorter(line["final_response_len"])) for line in lines
+    )
+    assert Counter(Counter(own["uid"] for own in trained).values()) == {8: len(lines) // 8}
+    assert "lengths as recorded: " in replayed.output
+    assert "lengths x 1/64: " in replayed.output
+    assert "replayed all 1 batches" in replayed.output
+
+
+def shorter(tokens: int) -> int:
+    """As many tokens at 1/64."""
+    return max(1, round(Fraction(tokens, 64)))
 
 
 @pytest.mark.conformance
@@ -280,6 +335,51 @@ def test_the_settings_are_those_of_the_plan() -> None:
         "data.max_response_length": 9,
         "trainer.total_training_steps": 2,
     }
+
+
+DROPPED = PlannedGroup(5, (ONE, ONE), trained=False)
+KEPT = PlannedGroup(5, (ONE, ONE))
+
+
+def filtered(*batches: tuple[PlannedGroup, ...]) -> Plan:
+    """Batches of groups."""
+    made = plan([[ONE, ONE]])
+    return replace(made, batches=tuple(PlannedBatch(1, groups, (), 1) for groups in batches))
+
+
+def test_a_filter_of_the_same_number_of_groups_is_replayed() -> None:
+    made = filtered((DROPPED, KEPT, KEPT), (KEPT, DROPPED, DROPPED, KEPT))
+    replay = VerlReplay()
+    assert replay.refusal(made) is None
+    assert replay.settings(made)["data.train_batch_size"] == 2
+    assert "groups that take the place of dropped ones start with the others" in replay.losses(made)
+    v1 = {
+        "trainer__v1": {
+            "trainer_mode": "sync",
+            "sampler": {"sync_refill_failed_groups": False, "custom_sampler": {"path": None}},
+        }
+    }
+    assert list(misfits(fitting(made, **v1), made)) == []
+    wrong = fitting(made, algorithm__filter_groups__enable=False, trainer__use_v1=False)
+    assert list(misfits(wrong, made)) == [
+        "trainer.use_v1=True (found False)",
+        "algorithm.filter_groups.enable=True (found False)",
+        "verl 0.9 or newer, whose trainer V1 can drop the groups that were dropped",
+    ]
+    reported = list[tuple[int, int, int]]()
+    steering = Steering(made, print, lambda *values: reported.append(values))
+    for number in (0, 5, 6, 13):
+        Samples(steering).report(number)
+    assert reported == [(0, 0, 6), (0, 5, 6), (1, 0, 8), (1, 7, 8)]
+    assert Samples(steering).trained == 4
+
+
+def test_a_filter_of_several_batches_to_a_step_is_not() -> None:
+    made = filtered((DROPPED, KEPT, KEPT), (KEPT, DROPPED, DROPPED))
+    replay = VerlReplay()
+    assert replay.refusal(made) is None
+    assert replay.settings(made)["data.train_batch_size"] == 3
+    assert "3 groups that a filter dropped are trained on" in replay.losses(made)
 
 
 def test_what_is_not_reproduced_is_listed() -> None:
