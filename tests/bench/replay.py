@@ -3,12 +3,11 @@
 A real TRL training on two ranks, with a heavy tail, is recorded once. Then the original, the
 original again (A/A), replays of the recording and naive ones take turns step by step: each does its
 step while all others wait, so that a drift of the machine hits all alike. Accuracy is that of
-``rlvr-probe fidelity`` against the original of the same minutes, without what slept. A step is
-rollout and update, which take 99 % of it where no training waits for its turn: TRL's step begins
-with fetching data, and so do turns. The bar: in the median of the replays at least 97 % of step,
-rollout and update where the median of the original again is 98 %, otherwise within a point of that;
-single steps off by a point more than those of the original again at most; the naive replay off
-three times as far.
+``rlvr-probe fidelity`` against the original of the same minutes, without what slept, and of a step
+without the stage between two steps, in which a training waits for its turn. The bar: in the median
+of the replays at least 97 % of step, rollout and update where the median of the original again is
+98 %, otherwise within a point of that; single steps off by a point more than those of the original
+again at most; the naive replay off three times as far.
 """
 
 from __future__ import annotations
@@ -133,6 +132,10 @@ def _summary(card: dict[str, Any]) -> dict[str, Any]:
                 "exact": run["lengths"]["exact"] / run["lengths"]["samples"],
                 "steps": len(run["steps"]),
                 "stages": {name: stages[name] for name in _STAGES},
+                "step": {
+                    side: run["step"][side] - stages["between_steps"][side]
+                    for side in ("recorded", "replayed")
+                },
             }
         )
     return {"runs": rows}
@@ -150,21 +153,20 @@ def tables(figures: dict[str, Any]) -> str:
         rows.append(row)
     heads = ("run", "exact lengths", "step", "rollout", "off by step", "update", "off by step")
     first = figures["runs"][0]
-    rollout, update = (first["stages"][name]["recorded"] for name in _STAGES)
+    step = first["step"]["recorded"]
+    rollout, update = (first["stages"][name]["recorded"] / step for name in _STAGES)
     shape = (
-        f"{first['steps']} steps of {rollout + update:.1f} s in the mean,"
-        f" {rollout / (rollout + update):.0%} of it rollout."
+        f"{first['steps']} steps of {step:.1f} s in the mean: {rollout:.0%} rollout,"
+        f" {update:.0%} update."
     )
     return f"{table(heads, rows)}\n\n{shape}\n{_verdict(figures)}"
 
 
 def _accuracy(run: dict[str, Any], name: str) -> float:
-    """Accuracy of a stage, or of all of them together."""
+    """Accuracy of a stage, or of the step."""
     if name != "step":
         return float(run["stages"][name]["accuracy"])
-    recorded, replayed = (
-        sum(run["stages"][stage][what] for stage in _STAGES) for what in ("recorded", "replayed")
-    )
+    recorded, replayed = run["step"]["recorded"], run["step"]["replayed"]
     return float(1 - abs(replayed - recorded) / recorded)
 
 

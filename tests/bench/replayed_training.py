@@ -58,12 +58,16 @@ def main() -> None:
             return super().generate(*args, **kwargs)
 
     class Turned(GRPOTrainer):
-        """Waits before each step, and at the end, until it is this training's turn."""
+        """Waits between two steps until it is this training's turn."""
 
-        def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-            if chosen.turns:
+        waited = 0
+
+        def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+            super()._maybe_log_save_evaluate(*args, **kwargs)
+            # Also called at the end of an epoch.
+            if chosen.turns and self.waited < self.state.global_step:
+                self.waited = self.state.global_step
                 wait(chosen.turns)
-            return super().get_batch_samples(*args, **kwargs)
 
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -78,7 +82,7 @@ def main() -> None:
         bos_token_id=None,
     )
     with tempfile.TemporaryDirectory() as output:
-        Turned(
+        trainer = Turned(
             model=Tailed(config),
             processing_class=tokenizer,
             reward_funcs=[recipe["exact_match"]],
@@ -99,9 +103,10 @@ def main() -> None:
                 seed=chosen.seed,
             ),
             train_dataset=recipe["sums"](64, chosen.seed),
-        ).train()
-    if chosen.turns:
-        wait(chosen.turns)
+        )
+        if chosen.turns:
+            wait(chosen.turns)
+        trainer.train()
 
 
 @cache
