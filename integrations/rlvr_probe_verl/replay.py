@@ -58,8 +58,6 @@ class VerlReplay:
         if len(sizes) > 1:
             found = ", ".join(map(str, sizes))
             return f"batches have {found} prompts; choose steps of one size with --steps"
-        if plan.half == "rollout":
-            return "--half rollout: without an update no step of verl is recorded as done"
         return None
 
     def settings(self, plan: Plan) -> Mapping[str, object]:
@@ -164,6 +162,10 @@ def misfits(config: Any, plan: Plan) -> Iterator[str]:
         fixed["trainer.v1.trainer_mode"] = ("sync",)
     if plan.functions:
         fixed["reward.reward_model.enable"] = (False, None)
+    if plan.half == "rollout":  # it would be trained
+        fixed["critic.enable"] = (False, None)
+        if found("critic.enable") is None and found("algorithm.adv_estimator") == "gae":
+            yield "critic.enable=False, or another algorithm.adv_estimator than gae"
     for name, values in fixed.items():
         if found(name) not in values:
             yield f"{name}={'null' if values[0] is None else values[0]} (found {found(name)})"
@@ -202,6 +204,8 @@ def _put_plugins(config: Any, plan: Plan) -> None:
         data.train_files = FILES
         # The order of the plan is that of the steps.
         data.shuffle = False
+        if plan.half == "rollout":
+            config.trainer.critic_warmup = len(plan.batches) + 1
         if has_filter(plan):
             config.trainer.v1.sampler.custom_sampler = {
                 "path": "pkg://rlvr_probe_verl.replayed_selection",
@@ -227,6 +231,11 @@ def _introduce(config: Any, steering: Steering) -> None:
         say(
             "lengths: parameters of each request, by an agent loop (rung 2 of 5): without texts, no"
             " plug-in point of verl gives them"
+        )
+    if plan.half == "rollout":
+        say(
+            "half: rollout, by trainer.critic_warmup (rung 1 of 5, a setting): log-probabilities"
+            " are computed and weights moved"
         )
     if has_filter(plan):
         say("selection of a filter: trainer.v1.sampler.custom_sampler (rung 1 of 5)")
