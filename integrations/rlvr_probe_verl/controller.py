@@ -46,7 +46,7 @@ class Controller(kit.Controller):
 
     Attributes:
         ended: Whether its last step was done.
-        updated: Whether a model was updated in the step.
+        updated: Whether advantages were computed in the step, or a model was updated.
         timers: Timers that run, outermost first: what they are called, and what they write to.
         rollout: Span of the rollout stage that is open, 0 if none is.
         samples: Trajectories generated in it; None if that is unknown.

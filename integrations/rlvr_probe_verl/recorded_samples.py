@@ -35,12 +35,14 @@ _samples: Samples | None = None
 
 
 def has_filter(plan: Plan) -> bool:
-    """Whether a step trained on the same number of its groups each time, and dropped the others.
+    """Whether each batch was that of a step, which trained on a number of its groups, and no more.
 
-    Where steps train on several batches, that differs.
+    A recipe may fill a step with groups of several batches.
     """
     counts = {sum(group.trained for group in batch.groups) for batch in plan.batches}
-    return len(counts) == 1 and 0 not in counts and not all(own.trained for own in plan.groups)
+    single = len({batch.step for batch in plan.batches}) == len(plan.batches)
+    dropped = not all(group.trained for group in plan.groups)
+    return single and dropped and len(counts) == 1 and 0 not in counts
 
 
 def trained_groups(plan: Plan) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from rlvr_probe.exceptions import SteeringError
 from rlvr_probe.reading import option
+from rlvr_probe.releases import release, version_of
 from rlvr_probe.steering import Plan, Steering
 from rlvr_probe_verl import recorded_samples
 from rlvr_probe_verl.recorded_samples import (
@@ -146,7 +147,8 @@ def misfits(config: Any, plan: Plan) -> Iterator[str]:
     for name, value in wanted.items():
         own, at_least = found(name), name == "data.max_prompt_length"
         at_least |= name == "data.max_response_length" and value != plan.cap
-        if name == steps and own is None and found("trainer.total_epochs") == 1:
+        epochs = None if has_filter(plan) else found("trainer.total_epochs")  # of all prompts
+        if name == steps and own is None and epochs == 1:
             continue
         if own is None or (own < value if at_least else own != value):
             yield f"{name}={value} (found {own})"
@@ -166,6 +168,10 @@ def misfits(config: Any, plan: Plan) -> Iterator[str]:
         fixed["critic.enable"] = (False, None)
         if found("critic.enable") is None and found("algorithm.adv_estimator") == "gae":
             yield "critic.enable=False, or another algorithm.adv_estimator than gae"
+        # Its engines sleep until an update wakes them.
+        sleeping = f"{_ROLLOUT}.free_cache_engine"
+        if release(version_of("verl")) < (0, 8) and found(sleeping) is not False:
+            yield f"{sleeping}=False (found {found(sleeping)}), or verl 0.8"
     for name, values in fixed.items():
         if found(name) not in values:
             yield f"{name}={'null' if values[0] is None else values[0]} (found {found(name)})"

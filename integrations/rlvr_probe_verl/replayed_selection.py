@@ -9,7 +9,6 @@ Like the other plug-ins it imports verl as it is imported; verl does it, by the 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import count
 from typing import Any
 
 import transfer_queue
@@ -33,14 +32,14 @@ class PlannedBuffer(ReplayBuffer):  # type: ignore[misc]  # verl is not followed
         super().__init__(
             **given, filter_groups_metric="planned", train_batch_size=prompts, gen_batch_size=1
         )
-        self._batches = count()
         self._start: Any = given["refill_fn"]
         self.refill_fn = lambda _: 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
         """See verl."""
         if partition_id == "train":
-            planned = samples().steering.plan.batches[next(self._batches)]
+            # Also of a run that was resumed.
+            planned = samples().steering.plan.batches[global_steps - 1]
             if more := len(planned.groups) - batch_size:
                 self._start(more)
         return super().sample(global_steps, partition_id, batch_size)

@@ -14,9 +14,9 @@ from rlvr_probe.adapter.controller import named
 from rlvr_probe.adapter.spans import Open, end_span, open_stage, start_stage
 from rlvr_probe.model import names
 from rlvr_probe.model.names import Name
-from rlvr_probe.reading import argument, error_of, number, option
+from rlvr_probe.reading import argument, error_of
 from rlvr_probe.releases import within
-from rlvr_probe_verl.controller import OLDEST, Controller, config_of, filters, steps_begun
+from rlvr_probe_verl.controller import OLDEST, Controller, steps_begun
 
 __all__ = ["STAGES", "TIMERS"]
 
@@ -40,7 +40,7 @@ STAGES: dict[str, Name] = {
 _STEP = "step"
 _BASELINE = "gen_max"
 _IGNORED = frozenset({"start_profile", "stop_profile"})
-_UPDATES = (names.UPDATE_ACTOR, names.UPDATE_CRITIC)
+_UPDATES = (names.ADVANTAGE, names.UPDATE_ACTOR, names.UPDATE_CRITIC)
 
 
 def _is_timed(call: Call) -> bool:
@@ -114,19 +114,11 @@ def _step_begin(probe: Probe, controller: Controller) -> None:
 
 def _step_end(probe: Probe, controller: Controller, error: str | None) -> None:
     # A recipe that filters generates until enough is left, and times each round as a step: only
-    # the last one updates a model.
-    if controller.updated or error is not None or _warms_up(controller.step):
+    # the last one computes advantages. Before `critic_warmup` steps no model may be updated.
+    if controller.updated or error is not None:
         controller.close_step(probe, error)
         if error is None:
             controller.finish_session(probe, controller.step)
-
-
-def _warms_up(step: int) -> bool:
-    """Whether it is too early to update the policy, so that without a critic no model is."""
-    config = config_of()
-    before = number(option(config, "trainer.critic_warmup"))
-    filtering = filters(config) and option(config, "trainer.use_v1") is not True
-    return before is not None and before > step and not filtering
 
 
 # ---------------------------------------------------------------- evaluation

@@ -353,7 +353,10 @@ KEPT = PlannedGroup(5, (ONE, ONE))
 def filtered(*batches: tuple[PlannedGroup, ...]) -> Plan:
     """Batches of groups."""
     made = plan([[ONE, ONE]])
-    return replace(made, batches=tuple(PlannedBatch(1, groups, (), 1) for groups in batches))
+    numbered = enumerate(batches, 1)
+    return replace(
+        made, batches=tuple(PlannedBatch(step, groups, (), 1) for step, groups in numbered)
+    )
 
 
 def test_a_filter_of_the_same_number_of_groups_is_replayed() -> None:
@@ -369,6 +372,11 @@ def test_a_filter_of_the_same_number_of_groups_is_replayed() -> None:
         }
     }
     assert list(misfits(fitting(made, **v1), made)) == []
+    # Of all prompts an epoch has more steps.
+    epoch: dict[str, Any] = {"trainer__total_training_steps": None, "trainer__total_epochs": 1}
+    assert list(misfits(fitting(made, **v1, **epoch), made)) == [
+        "trainer.total_training_steps=2 (found None)"
+    ]
     wrong = fitting(made, algorithm__filter_groups__enable=False, trainer__use_v1=False)
     assert list(misfits(wrong, made)) == [
         "trainer.use_v1=True (found False)",
@@ -385,10 +393,14 @@ def test_a_filter_of_the_same_number_of_groups_is_replayed() -> None:
 
 def test_a_filter_of_several_batches_to_a_step_is_not() -> None:
     made = filtered((DROPPED, KEPT, KEPT), (KEPT, DROPPED, DROPPED))
+    twice = filtered((DROPPED, KEPT, KEPT), (KEPT, DROPPED, KEPT))
+    twice = replace(twice, batches=tuple(replace(batch, step=1) for batch in twice.batches))
     replay = VerlReplay()
-    assert replay.refusal(made) is None
-    assert replay.settings(made)["data.train_batch_size"] == 3
-    assert "3 groups that a filter dropped are trained on" in replay.losses(made)
+    for wanted, dropped in ((made, 3), (twice, 2)):
+        assert replay.refusal(wanted) is None
+        assert replay.settings(wanted)["data.train_batch_size"] == 3
+        lost = f"{dropped} groups that a filter dropped are trained on"
+        assert lost in replay.losses(wanted)
 
 
 def test_what_is_not_reproduced_is_listed() -> None:
@@ -470,6 +482,15 @@ def test_rollout_alone_trains_no_critic() -> None:
     assert list(misfits(fitting(made, algorithm__adv_estimator="gae"), made)) == [
         "critic.enable=False, or another algorithm.adv_estimator than gae"
     ]
+
+
+def test_before_0_8_engines_sleep_without_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = replace(plan([[ONE, ONE]]), half="rollout")
+    monkeypatch.setattr("rlvr_probe_verl.replay.version_of", lambda _: "0.7.1")
+    sleeping = "actor_rollout_ref.rollout.free_cache_engine"
+    assert list(misfits(fitting(made), made)) == [f"{sleeping}=False (found None), or verl 0.8"]
+    awake = {sleeping.replace(".", "__"): False}
+    assert list(misfits(fitting(made, **awake), made)) == []
 
 
 def test_a_longer_cap_fits_where_nothing_was_cut() -> None:
