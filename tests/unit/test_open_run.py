@@ -428,6 +428,15 @@ def test_a_hostile_text_stays_a_text(hostile: str, folder: Path) -> None:
         assert all(char.isprintable() for char in page)
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Ctrl-C interrupts: a shell starts what runs in its background with that ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_ends_a_question_and_the_run_stays_open(folder: Path) -> None:
     run = rlvr_probe.open_run(folder)
     answer = run.sql("SELECT count(*) AS n FROM range(100000000) a, range(1000) b WHERE a <> b")
@@ -439,6 +448,7 @@ def test_ctrl_c_ends_a_question_and_the_run_stays_open(folder: Path) -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
+@pytest.mark.usefixtures("heeded")
 def test_an_interrupted_program_finds_its_runs_open(folder: Path) -> None:
     """What came before a question does not end it."""
     with rlvr_probe.open_run(folder) as run:
