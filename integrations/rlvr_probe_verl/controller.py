@@ -46,7 +46,7 @@ class Controller(kit.Controller):
 
     Attributes:
         ended: Whether its last step was done.
-        updated: Whether advantages were computed in the step, or a model was updated.
+        trained: Whether advantages were computed in the step, or a model was updated.
         timers: Timers that run, outermost first: what they are called, and what they write to.
         rollout: Span of the rollout stage that is open, 0 if none is.
         samples: Trajectories generated in it; None if that is unknown.
@@ -61,7 +61,7 @@ class Controller(kit.Controller):
     """
 
     ended: bool = False
-    updated: bool = False
+    trained: bool = False
     timers: list[tuple[str, int]] = field(default_factory=list)
     rollout: int = 0
     samples: int | None = None

@@ -35,9 +35,9 @@ _samples: Samples | None = None
 
 
 def has_filter(plan: Plan) -> bool:
-    """Whether each batch was that of a step, which trained on a number of its groups, and no more.
+    """Whether steps had one batch each, and trained on the same number of its groups, not on all.
 
-    A recipe may fill a step with groups of several batches.
+    A recipe may fill a step with groups of several batches: then it is not known as a filter.
     """
     counts = {sum(group.trained for group in batch.groups) for batch in plan.batches}
     single = len({batch.step for batch in plan.batches}) == len(plan.batches)

@@ -40,7 +40,7 @@ STAGES: dict[str, Name] = {
 _STEP = "step"
 _BASELINE = "gen_max"
 _IGNORED = frozenset({"start_profile", "stop_profile"})
-_UPDATES = (names.ADVANTAGE, names.UPDATE_ACTOR, names.UPDATE_CRITIC)
+_TRAINING = (names.ADVANTAGE, names.UPDATE_ACTOR, names.UPDATE_CRITIC)
 
 
 def _is_timed(call: Call) -> bool:
@@ -65,7 +65,7 @@ def _timer_begin(call: Call) -> None:
         span, values = open_stage(probe, name, controller.where())
         if name is names.ROLLOUT:
             controller.rollout, controller.samples = span, None
-        controller.updated = controller.updated or name in _UPDATES
+        controller.trained = controller.trained or name in _TRAINING
         controller.baseline = controller.baseline or label == _BASELINE
         call.state = (span, values, timer)
 
@@ -106,7 +106,7 @@ def _step_begin(probe: Probe, controller: Controller) -> None:
         if controller.step == step:  # the step goes on with another generation
             return
         controller.close_step(probe, "Abandoned")
-    controller.updated = False
+    controller.trained = False
     controller.kept, controller.discarded, controller.chosen = None, set(), False
     controller.forget("train")
     controller.open_step(probe, step)
@@ -115,7 +115,7 @@ def _step_begin(probe: Probe, controller: Controller) -> None:
 def _step_end(probe: Probe, controller: Controller, error: str | None) -> None:
     # A recipe that filters generates until enough is left, and times each round as a step: only
     # the last one computes advantages. Before `critic_warmup` steps no model may be updated.
-    if controller.updated or error is not None:
+    if controller.trained or error is not None:
         controller.close_step(probe, error)
         if error is None:
             controller.finish_session(probe, controller.step)
