@@ -1,7 +1,7 @@
 """What README and tutorial show is what happens: their commands are run, output compared.
 
-Numbers, run ids and bars are left out of the comparison; words, columns and order are not. A line
-``...`` stands for any lines, and ``...`` in a line for any text.
+Numbers, their signs, run ids and bars are left out of the comparison; words, columns and order are
+not. A line ``...`` stands for any lines, and ``...`` in a line for any text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def shown(page: Path) -> Iterator[Shown]:
 def shape(line: str) -> str:
     """``line`` without what differs from run to run."""
     line = re.sub(r"\d{8}-\d{6}-[0-9a-f]{6}", "RUN", line)
-    line = re.sub(r"<?-?\d[\d,.]*", "0", line)
+    line = re.sub(r"<?[-+]?\d[\d,.]*", "0", line)
+    line = re.sub("% (less|more) time", "% other time", line)
     return " ".join(re.sub("[#▇]+", "", line).split())
 
 
