@@ -24,8 +24,10 @@ def seed() -> int:
     return found
 
 
-def some(cases: Sequence[Any], count: int) -> list[Any]:
-    """Cases to parametrize a test with: ``count`` of them today, the others with `conformance`.
+def some(
+    cases: Sequence[Any], count: int, others: pytest.MarkDecorator = pytest.mark.conformance
+) -> list[Any]:
+    """Cases to parametrize a test with: ``count`` of them today, the ``others`` with that mark.
 
     A case that is a tuple has a value for each argument.
     """
@@ -34,7 +36,7 @@ def some(cases: Sequence[Any], count: int) -> list[Any]:
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
-            marks=() if i in today else pytest.mark.conformance,
+            marks=() if i in today else others,
         )
         for i, case in enumerate(cases)
     ]

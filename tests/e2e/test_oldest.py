@@ -35,18 +35,19 @@ def test_the_oldest_versions_are_the_bounds_of_the_package() -> None:
 
 
 def not_today() -> list[str]:
-    """Every second file, the others tomorrow; and what is drawn."""
+    """All but every third file, which is another one tomorrow; and what is drawn."""
     files = sorted((oldest.ROOT / "tests" / "unit").glob("test_*.py"))
     names = [path.stem.removeprefix("test_") for path in files]
     assert set(DRAWN) <= set(names)
-    return sorted({*names[today.number() % 2 :: 2], *DRAWN})
+    tried = names[today.number() % 3 :: 3]
+    return sorted({*names} - {*tried} | {*DRAWN})
 
 
 @pytest.mark.timeout(2000)
 @pytest.mark.parametrize(
     "left",
     [
-        pytest.param(not_today(), id="half"),
+        pytest.param(not_today(), id="third"),
         pytest.param((), id="all", marks=pytest.mark.full),
     ],
 )
@@ -60,4 +61,4 @@ def test_the_unit_tests_pass_with_the_oldest_versions(left: Sequence[str]) -> No
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert re.search(r"^unit tests on Python 3\.\d+\.", done.stdout)
-    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 500
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 300

@@ -586,7 +586,7 @@ def test_the_interval_of_a_saving_is_that_of_a_sum_of_steps() -> None:
 @pytest.mark.parametrize(
     "runs",
     [
-        pytest.param(30, marks=[pytest.mark.conformance, pytest.mark.timeout(3600)]),
+        pytest.param(15, marks=[pytest.mark.conformance, pytest.mark.timeout(3600)]),
         pytest.param(
             500, marks=[pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(7200)]
         ),
@@ -598,7 +598,7 @@ def test_causes_of_drawn_runs_are_right(runs: int) -> None:
 
     A run counts for the fault that it has to be named for, else for the one planted in it that
     saves most, where silence is right too: the bars hold for all faults, not for those alone that
-    have to be named. Of 30, a kind may have no run, or fewer right ones by chance: what fails is a
+    have to be named. Of 15, a kind may have no run, or fewer right ones by chance: what fails is a
     share that a rate as asked for gives once in a thousand times. Of 500 there is no slack: a kind
     that is right in 92 % of all runs is so in less than 90 % of some 50 in one draw of five.
     """

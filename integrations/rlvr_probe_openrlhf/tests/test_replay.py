@@ -30,6 +30,7 @@ from rlvr_probe.steering import (
     PlannedTurn,
     Steering,
 )
+from tests import today
 from tests.planted import Planted
 
 BATCHES = ("OPENRLHF_CPU_MODULE=openrlhf_cpu_batches",)
@@ -68,8 +69,7 @@ def groups(batch: dict[str, Any]) -> Counter[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "name",
     [
-        "one rank",
-        "agent",
+        *today.some(["one rank", "agent"], 1, pytest.mark.full),
         *(pytest.param(name, marks=pytest.mark.full) for name in list(SCENARIOS)[2:]),
     ],
 )

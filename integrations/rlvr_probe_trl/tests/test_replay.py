@@ -18,7 +18,7 @@ from rlvr_probe_trl.tests.releases import RELEASES, folders
 from rlvr_probe_trl.tests.runs import LAUNCHER, Scenario, run_command
 
 from rlvr_probe.steering import Plan, PlannedBatch, PlannedGroup, PlannedSample
-from tests import vllm_cpu
+from tests import today, vllm_cpu
 from tests.published import WORKLOADS
 
 SCRIPT = Path(__file__).with_name("train_replayed.py")
@@ -131,9 +131,15 @@ def train(folder: Path, chosen: Replayed, *, replay: bool) -> tuple[Books, str]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.full if own.trl or own.vllm else ()) for name, own in
-        SCENARIOS.items()],
-)  # fmt: skip
+    [
+        *today.some(["two ranks", "more ranks"], 1, pytest.mark.full),
+        *(
+            pytest.param(name, marks=pytest.mark.full if own.trl or own.vllm else ())
+            for name, own in SCENARIOS.items()
+            if max(own.ranks) == 1
+        ),
+    ],
+)
 def test_every_sample_of_a_replay_is_what_was_recorded(name: str, tmp_path: Path) -> None:
     chosen = SCENARIOS[name]
     recorded, _ = train(tmp_path, chosen, replay=False)
