@@ -1,9 +1,9 @@
 """What a step of a run should take, by its other steps: for as many tokens, and before it grew.
 
 A *ratio* is the time of a step by what robust lines through all steps give for as many tokens; of
-the kinds of tokens that are known, those count that lessen the spread. Where the last third of
-the ratios exceeds the first by more than noise, the stage has grown: at once, or ever more, which
-is what fits better. Else the usual ratio is that of the median step, and longer is what exceeds it
+the kinds of tokens that are known, those count that lessen the spread. Where the end of the run
+exceeds its start by more than noise, the stage has grown: at once, or ever more, which is what
+fits better. Else the usual ratio is that of the median step, and longer is what exceeds it
 by more than the noise of the run: steps one after another together, others each for itself.
 """
 
@@ -78,10 +78,24 @@ class Excess:
 def expected(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> list[float]:
     """What each step should take, by lines through the tokens that explain the times best, ns.
 
+    Tokens may happen to grow with what takes ever longer: where its growth and tokens together
+    explain far more than tokens alone, these explain what the growth leaves.
+
     Args:
         ns: Of every step, above 0.
         tokens: Kinds of tokens, each with a number for every step; none where time follows none.
     """
+    fit, spread = _by_tokens(ns, tokens)
+    rise = slope(range(len(ns)), ns) if tokens else 0.0
+    level = [time - rise * step for step, time in enumerate(ns)]
+    if rise and min(level) > 0:
+        apart, less = _by_tokens(level, tokens)
+        return apart if less < EXPLAINS * spread else fit
+    return fit
+
+
+def _by_tokens(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> tuple[list[float], float]:
+    """What each step should take by its tokens, and the spread of the times by it."""
     fit, spread = _fitted(ns, [median(ns)] * len(ns))
     for _ in tokens:
         left = [time - usual for time, usual in zip(ns, fit, strict=True)]
@@ -94,7 +108,7 @@ def expected(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> list[flo
         if least > EXPLAINS * spread:
             break
         fit, spread = better, least
-    return fit
+    return fit, spread
 
 
 def _fitted(ns: Sequence[float], fit: list[float]) -> tuple[list[float], float]:
@@ -129,10 +143,6 @@ def noise_of(ns: Sequence[float], usual: Sequence[float]) -> float:
 
 
 def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess | None:
-    third = len(ratios) // 3
-    before, now = median(ratios[:third]), median(ratios[-third:])
-    if now < GREW * before:
-        return None
     first = change_of(ratios)
     level = median(ratios[:first])
     step = [level] * first + [median(ratios[first:])] * (len(ratios) - first)
@@ -142,7 +152,8 @@ def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess |
     noise = _spread([ratio - value for ratio, value in zip(ratios, fit, strict=True)])
     noise *= 1 + _FEW / math.sqrt(len(ratios))
     base = max(0.0, fit[0] - since * (fit[1] - fit[0])) if growing else fit[0]
-    if fit[-1] - fit[0] < SIGMAS * noise * math.sqrt(6 / len(ratios)):
+    least = max((GREW - 1) * fit[0], SIGMAS * noise * math.sqrt(6 / len(ratios)))
+    if fit[-1] - fit[0] < least:
         return None
     over = [
         time * (1 - base / ratio) if growing or index >= first else 0.0
