@@ -158,6 +158,31 @@ def test_a_machine_that_is_slow_is_one_cause_and_not_one_by_stage(tables: Tables
     assert first.gpu_s == pytest.approx(added, rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        (7.5, " (CPU cores busy: 7.5, in other steps 4.0)"),
+        (0.5, " (CPU cores busy: 0.5, in other steps 4.0)"),
+        (4.4, ""),
+    ],
+)
+def test_of_slow_steps_it_is_said_what_the_cpu_did(tables: Tables, slow: float, said: str) -> None:
+    """A second machine, which is as busy as ever, is not the one that is told of."""
+    longer(tables, "number BETWEEN 8 AND 10", "3")
+    for device, busy in enumerate((4.0, slow)):
+        total = 1000.0
+        for number, start_ns, end_ns in tables.sql.execute(
+            "SELECT number, start_ns, end_ns FROM step ORDER BY start_ns"
+        ).fetchall():
+            cores = busy if 8 <= number <= 10 else 4.0
+            for time_ns in (start_ns, end_ns):
+                total += cores * (end_ns - start_ns) / 1e9 * (time_ns == end_ns)
+                reading = [device, "cpu_s", time_ns, time_ns, total]
+                tables.sql.execute("INSERT INTO reading VALUES (?, ?, ?, ?, ?)", reading)
+    [first] = named(tables)
+    assert first.title.startswith(f"everything took longer in steps 8 to 10{said}: ")
+
+
 def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:
     added = longer(tables, f"{UPDATED} AND number = 1", "20")
     assert named(tables) == []

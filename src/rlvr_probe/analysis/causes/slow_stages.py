@@ -33,6 +33,7 @@ from rlvr_probe.analysis.causes.cause import (
     seconds,
     times,
 )
+from rlvr_probe.analysis.causes.host_cpu import busy_cores
 from rlvr_probe.analysis.causes.thresholds import (
     EVALUATION_SHARE,
     IDLE_SHARE,
@@ -151,7 +152,7 @@ def slow_stages(run: Run) -> list[Cause]:
     slow = {} if hung else _slow_machine(series)
     causes = list[Cause]()
     if slow:
-        title = f"everything took longer in {_steps(run, slow)}"
+        title = f"everything took longer in {_steps(run, slow)}{busy_cores(run, slow)}"
         causes += run.cause("slow_host", title, answer, Saving(slow))
     for part in series:
         longer = part.longer_but(slow)
@@ -295,7 +296,8 @@ def _title(run: Run, part: _Series, longer: Excess) -> str:
         since = run.number(steps[longer.first])
         return f"{part.stage.title} takes {how} since step {since}{for_tokens}"
     slow = {step: ns for step, ns in zip(steps, longer.ns, strict=True) if ns}
-    return f"{part.stage.title} took {how} as usual{for_tokens} in {_steps(run, slow)}"
+    cores = busy_cores(run, slow)
+    return f"{part.stage.title} took {how} as usual{for_tokens} in {_steps(run, slow)}{cores}"
 
 
 def _steps(run: Run, over: Mapping[int, float]) -> str:
