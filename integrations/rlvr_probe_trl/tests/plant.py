@@ -56,6 +56,13 @@ PLANTED = {
     "straggler_two_ranks": _training(Planted("straggler", 1, 0.0, _SOME), _STRAGGLING, ranks=2),
     "contention": _training(Planted("host", "burner", 0.0, _WINDOW), "--ends-at 40"),
     "stopped": _training(Planted("host", "stop", 2.0, (4, 7, 9))),
+    # Added once nothing was changed any more in what looks for causes.
+    "callback_some": _training(Planted("callback", "on_step_end", 0.5, _SOME)),
+    "checkpoint_leak": _training(
+        Planted("checkpoint", "save_model", 0.1, per="step"), "--save-every 1 --subclass"
+    ),
+    "data_leak": _training(Planted("data", "transform", 0.03, per="step")),
+    "reward_window": _training(Planted("reward", "keeper", 0.4, _WINDOW)),
 }
 """What is slow in some steps alone, or takes no time else, can be told from what is as it must be.
 

@@ -75,6 +75,15 @@ PLANTED = {
     "straggler": _job(Planted("straggler", 0, 0.0, _SOME), *_LONG, environment=_ENDING),
     "stopped": _job(Planted("host", "stop", 5.0, (4, 7, 9))),
     "contention": _job(Planted("host", "burner", 0.0, _WINDOW)),
+    # Added once nothing was changed any more in what looks for causes.
+    "callback_some": _job(Planted("callback", "log", 6.0, _SOME)),
+    "checkpoint_leak": _job(
+        Planted("checkpoint", "_save_checkpoint", 1.0, per="step"), "trainer.save_freq=1"
+    ),
+    "reward_window": _job(
+        Planted("reward", "compute_score", 6.0, _WINDOW), environment=_ONE_OF_A_STEP
+    ),
+    "update_some": _job(Planted("update", 0, 6.0, _SOME)),
 }
 
 SOUND = {
