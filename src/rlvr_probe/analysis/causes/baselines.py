@@ -1,7 +1,7 @@
 """What a step of a run should take, by its other steps: for as many tokens, and before it grew.
 
 A *ratio* is the time of a step by what robust lines through all steps give for as many tokens; of
-the kinds of tokens that are known, those count that lessen the spread. Where the end of the run
+the kinds of tokens that are known, those count that lessen its jitter. Where the end of the run
 exceeds its start by more than noise, the stage has grown: at once, or ever more, which is what
 fits better. Else the usual ratio is that of the median step, and longer is what exceeds it
 by more than the noise of the run: steps one after another together, others each for itself.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 from statistics import median
 from typing import Final, Literal
 
@@ -48,7 +48,7 @@ _WINDOW: Final = 3
 """Fewest steps one after another that are looked at together."""
 
 EXPLAINS: Final = 0.8
-"""Tokens explain times if they leave that share of their spread, or less."""
+"""Tokens explain times if they leave that share of their jitter, or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +78,10 @@ class Excess:
 def expected(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> list[float]:
     """What each step should take, by lines through the tokens that explain the times best, ns.
 
-    Tokens may happen to grow with what takes ever longer: where its growth and tokens together
-    explain far more than tokens alone, these explain what the growth leaves.
-
     Args:
         ns: Of every step, above 0.
         tokens: Kinds of tokens, each with a number for every step; none where time follows none.
     """
-    fit, spread = _by_tokens(ns, tokens)
-    rise = slope(range(len(ns)), ns) if tokens else 0.0
-    level = [time - rise * step for step, time in enumerate(ns)]
-    if rise and min(level) > 0:
-        apart, less = _by_tokens(level, tokens)
-        return apart if less < EXPLAINS * spread else fit
-    return fit
-
-
-def _by_tokens(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> tuple[list[float], float]:
-    """What each step should take by its tokens, and the spread of the times by it."""
     fit, spread = _fitted(ns, [median(ns)] * len(ns))
     for _ in tokens:
         left = [time - usual for time, usual in zip(ns, fit, strict=True)]
@@ -108,12 +94,12 @@ def _by_tokens(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> tuple[
         if least > EXPLAINS * spread:
             break
         fit, spread = better, least
-    return fit, spread
+    return fit
 
 
 def _fitted(ns: Sequence[float], fit: list[float]) -> tuple[list[float], float]:
-    """A fit, and the spread of the times by it."""
-    return fit, _spread([time / usual for time, usual in zip(ns, fit, strict=True)])
+    """A fit, and the jitter of the times by it."""
+    return fit, _jitter([time / usual for time, usual in zip(ns, fit, strict=True)])
 
 
 def excess(ns: Sequence[float], usual: Sequence[float], since: int = 1) -> Excess | None:
@@ -261,6 +247,16 @@ def _distance(ratios: Sequence[float], fit: Sequence[float]) -> float:
 def _spread(values: Sequence[float]) -> float:
     level = median(values)
     return TO_SIGMA * median(abs(value - level) for value in values)
+
+
+def _jitter(ratios: Sequence[float]) -> float:
+    """Standard deviation about their level, or from each to the next where that is less.
+
+    A level that grows or changes at once is no jitter: tokens that happen to change with it would
+    explain it. As noise this is no measure: of a slow machine a step resembles the next one.
+    """
+    moves = [(after - before) / math.sqrt(2) for before, after in pairwise(ratios)]
+    return min(_spread(ratios), TO_SIGMA * median(map(abs, moves))) if moves else 0.0
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
