@@ -56,7 +56,7 @@ PLANTED = {
     "checkpoint": _job(Planted("checkpoint", "save_ckpt", 4.0), *_SAVING),
     "evaluation_reward": _job(Planted("evaluation", "reward_func", 4.0), *_EVALUATING),
     "rollout_window": _job(Planted("rollout", "generate", 2.0, _WINDOW)),
-    "rollout_leak": _job(Planted("rollout", "generate_samples", 0.15, per="step")),
+    "dispatch_leak": _job(Planted("dispatch", "generate_samples", 0.15, per="step")),
     "update_window": _job(Planted("update", 0, 2.0, _WINDOW)),
     "update_leak": _job(Planted("update", 0, 0.15, per="step")),
     "update_two_ranks": _job(Planted("update", 1, 2.0, _WINDOW), ranks=2),

@@ -64,7 +64,7 @@ PLANTED = {
     "checkpoint": _job(Planted("checkpoint", "_save_checkpoint", 6.0), *_SAVING),
     "evaluation_reward": _job(Planted("evaluation", "compute_score", 8.0), *_EVALUATING),
     "rollout_window": _job(Planted("rollout", "generate", 4.0, _WINDOW)),
-    "rollout_leak": _job(Planted("rollout", "generate_sequences", 0.3, per="step")),
+    "dispatch_leak": _job(Planted("dispatch", "generate_sequences", 0.3, per="step")),
     "update_window": _job(Planted("update", 0, 4.0, _WINDOW)),
     "update_leak": _job(Planted("update", 0, 0.3, per="step")),
     "update_two_ranks": _job(Planted("update", 1, 4.0, _WINDOW), ranks=2),

@@ -94,7 +94,7 @@ def _steps(module: Any) -> None:
         result = generate(self, *args, **kwargs)
         trained = bool(result[0])
         if trained:
-            sleep_if_planted("rollout", "generate_samples", step)
+            sleep_if_planted("dispatch", "generate_samples", step)
         return result
 
     generator.generate_samples = generate_samples

@@ -36,7 +36,7 @@ class PlantedTrainer(RayPPOTrainer):
         @functools.wraps(generate)
         def generate_sequences(*args: Any, **kwargs: Any) -> Any:
             result = generate(*args, **kwargs)
-            sleep_if_planted("rollout", "generate_sequences", self.global_steps)
+            sleep_if_planted("dispatch", "generate_sequences", self.global_steps)
             return result
 
         manager.generate_sequences = generate_sequences
