@@ -112,6 +112,12 @@ def test_a_rollout_of_a_real_training_that_leaked_is_no_slower_for_its_tokens() 
     assert sum(longer.ns) == pytest.approx(3.86, rel=0.1)
 
 
+def test_an_update_of_a_real_training_that_is_late_at_random_is_sound() -> None:
+    """Nothing slept in it; 0.499 s is 1.3 times what most steps took."""
+    times = [0.488, 0.452, 0.382, 0.499, 0.372, 0.382, 0.382, 0.355, 0.407, 0.405, 0.451]
+    assert found(times) is None
+
+
 def test_a_few_steps_tell_nothing() -> None:
     assert found([1.0, 1.0, 9.0, 1.0, 1.0]) is None
 
