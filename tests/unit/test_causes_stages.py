@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
-from rlvr_probe.analysis.causes.stragglers_and_filters import _pattern
+from rlvr_probe.analysis.causes.stragglers_and_filters import _expected, _pattern
 from rlvr_probe.analysis.characterization import NO_CAUSE, characterize, unexplained
 from rlvr_probe.analysis.ledger import find_extent, make_ledger
 from rlvr_probe.recording.tables import Tables
@@ -181,6 +181,13 @@ def test_of_slow_steps_it_is_said_what_the_cpu_did(tables: Tables, slow: float, 
                 tables.sql.execute("INSERT INTO reading VALUES (?, ?, ?, ?, ?)", reading)
     [first] = named(tables)
     assert first.title.startswith(f"everything took longer in steps 8 to 10{said}: ")
+
+
+def test_beyond_a_limit_that_most_others_end_at_nothing_is_expected() -> None:
+    """Lengths of a real training, all of whose other responses end at 40 tokens or before."""
+    assert _expected([*[40] * 49, 39, 37, 37, 35, 32, 32, 31], 200, 96) == 0.0
+    few = [length for length in range(16, 9, -1) for _ in range(12)]
+    assert _expected(few, 32, 288) > 0.01
 
 
 def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:

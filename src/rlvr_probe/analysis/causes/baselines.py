@@ -152,7 +152,7 @@ def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess |
 
 def _some(ns: Sequence[float], ratios: Sequence[float]) -> Excess | None:
     # Up to two in five may be slow; few of the others show their noise badly. Real machines are
-    # late more often than early: what lies below the level alone would tell too little of it.
+    # late more often than early: what lies below the level alone would show too little of it.
     usual, limit, level = sorted(ratios)[: math.ceil(0.6 * len(ratios))], 0.0, 0.0
     for _ in range(_TRIES):
         level = median(usual)
@@ -253,8 +253,8 @@ def _spread(values: Sequence[float]) -> float:
 def _jitter(ratios: Sequence[float]) -> float:
     """Standard deviation about their level, or from each to the next where that is less.
 
-    A level that grows or changes at once is no jitter: tokens that happen to change with it would
-    explain it. As noise this is no measure: of a slow machine a step resembles the next one.
+    A level that grows, or changes at once, is omitted: tokens that happen to change with it would
+    explain it. Noise is measured otherwise: on a slow machine a step resembles the next one.
     """
     moves = [(after - before) / math.sqrt(2) for before, after in pairwise(ratios)]
     return min(_spread(ratios), TO_SIGMA * median(map(abs, moves))) if moves else 0.0

@@ -125,8 +125,6 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
             hit = Counter(step for step, *_ in groups if step is not None)
             if len(hit) >= _SEVERAL:
                 expected = _expected(tokens[count:], tokens[count - 1], longest[0][-1])
-                if not expected and tokens[count] > tokens[-1]:
-                    continue  # the next are as long as each other: they belong to the block
                 rare, (pattern, part) = _rare(count, expected), _pattern(hit, run.extent.steps)
                 # What most steps have, wherever they are, is how the workload is.
                 common = len(hit) > run.extent.steps / 2 and pattern > PATTERN
@@ -196,15 +194,21 @@ def _named(
 def _expected(longest: Sequence[int], tokens: int, trajectories: int) -> float:
     """Trajectories at least as long that the tail of the others leads to expect.
 
+    Where most of these are as long as each other, they end at a limit, and nothing longer is
+    expected. Where some are, as of lengths of a few tokens, their tail starts behind them.
+
     Args:
         longest: Tokens of the longest others, longest first.
         tokens: Of the trajectory.
         trajectories: Of the run: its tail has a quarter of them at most.
     """
-    expected = [0.0]
+    expected, alike = [0.0], longest.count(longest[0]) if longest else 0
+    if 2 * alike > len(longest):
+        return 0.0
     for count in [count for count in TAIL if count <= max(TAIL[0], trajectories // 4)]:
         if len(longest) <= count or longest[count] < 1:
             return math.inf
+        count = count if alike < count else min(alike + count, len(longest) - 1)
         start = longest[count]
         sum_of_logs = math.fsum(math.log(length / start) for length in longest[:count])
         if not sum_of_logs:
