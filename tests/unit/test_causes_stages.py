@@ -190,6 +190,16 @@ def test_beyond_a_limit_that_most_others_end_at_nothing_is_expected() -> None:
     assert _expected(few, 32, 288) > 0.01
 
 
+def test_rows_that_wait_for_each_other_in_every_turn_show_what_grows(corpus: Corpus) -> None:
+    lengths = replace(DRAWN.lengths, turns=4)
+    with corpus.after(replace(DRAWN, lengths=lengths), make_ledger) as (tables, _):
+        assert named(tables) == []
+        longer(tables, GENERATED, "1 + number / 72")
+        [first] = named(tables)
+    assert first.kind == "slow_rollout"
+    assert "takes ever longer for as many tokens" in first.title
+
+
 def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:
     added = longer(tables, f"{UPDATED} AND number = 1", "20")
     assert named(tables) == []

@@ -15,15 +15,25 @@ GROUP BY ALL ORDER BY stage, step_id
 -- name: tokens
 -- Tokens of a step that time may follow: prompts and responses, responses, the longest of them; the
 -- first two of the engine, or else the rank, that has most; and those that last longest: an engine
--- decodes until its longest response ends, slower the more others it decodes beside it.
+-- decodes until its longest response ends, slower the more others it decodes beside it. Rows that a
+-- rank generates together wait in every turn for the longest of it.
+WITH turns AS (
+    SELECT t.mode, t.step_id, coalesce(t.engine, -1 - t.process) AS place,
+           max(u.response_tokens) AS longest
+    FROM kept_trajectory AS t JOIN turn AS u USING (trajectory_id)
+    WHERE NOT t.own_times AND u.start_ns IS NOT NULL
+    GROUP BY t.mode, t.step_id, place, u.start_ns
+), together AS (SELECT mode, step_id, place, sum(longest) AS longest FROM turns GROUP BY ALL)
 SELECT mode, step_id, sum(context) AS context, sum(responses) AS responses,
        max(longest) AS longest, max(context) AS most_context, max(responses) AS most_responses,
        max(longest + responses / 32) AS crowded, max(longest + responses / 256) AS spacious
 FROM (
     SELECT mode, step_id, sum(coalesce(prompt_tokens, 0) + response_tokens)::DOUBLE AS context,
-           sum(response_tokens)::DOUBLE AS responses, max(response_tokens)::DOUBLE AS longest
-    FROM kept_trajectory WHERE response_tokens IS NOT NULL AND step_id IS NOT NULL
-    GROUP BY mode, step_id, coalesce(engine, -1 - process)
+           sum(response_tokens)::DOUBLE AS responses,
+           coalesce(any_value(t.longest), max(response_tokens))::DOUBLE AS longest
+    FROM (SELECT *, coalesce(engine, -1 - process) AS place FROM kept_trajectory)
+    LEFT JOIN together AS t USING (mode, step_id, place)
+    WHERE response_tokens IS NOT NULL AND step_id IS NOT NULL GROUP BY mode, step_id, place
 ) GROUP BY ALL
 
 -- name: starts
