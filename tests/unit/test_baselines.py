@@ -118,6 +118,25 @@ def test_an_update_of_a_real_training_that_is_late_at_random_is_sound() -> None:
     assert found(times) is None
 
 
+def test_growth_does_not_hide_what_tokens_explain() -> None:
+    generator = random.Random(10)
+    tokens = [generator.lognormvariate(0, 0.2) for _ in range(32)]
+    times = [
+        (0.2 + count) * (1 + step / 80) * math.exp(generator.gauss(0, 0.01))
+        for step, count in enumerate(tokens)
+    ]
+    assert noise_of(times, expected(times, [tokens])) < 0.06
+
+
+def test_a_run_has_grown_by_its_end_beside_its_start() -> None:
+    """Its last third is less than a tenth longer than its first."""
+    usual = noisy(random.Random(11), 30, 0.005)
+    longer = found([time * (1 + 0.12 * (step + 1) / 30) for step, time in enumerate(usual)])
+    assert longer is not None
+    assert longer.form == "growing"
+    assert longer.times == pytest.approx(1.12, abs=0.02)
+
+
 def test_a_few_steps_tell_nothing() -> None:
     assert found([1.0, 1.0, 9.0, 1.0, 1.0]) is None
 

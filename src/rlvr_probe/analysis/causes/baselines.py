@@ -125,7 +125,7 @@ def noise_of(ns: Sequence[float], usual: Sequence[float]) -> float:
         usual: As :func:`expected`.
     """
     logs = [math.log(time / value) for time, value in zip(ns, usual, strict=True)]
-    return _spread(logs) * (1 + _FEW / math.sqrt(len(logs)))
+    return _jitter(logs) * (1 + _FEW / math.sqrt(len(logs)))
 
 
 def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess | None:
@@ -250,14 +250,14 @@ def _spread(values: Sequence[float]) -> float:
     return TO_SIGMA * median(abs(value - level) for value in values)
 
 
-def _jitter(ratios: Sequence[float]) -> float:
+def _jitter(values: Sequence[float]) -> float:
     """Standard deviation about their level, or from each to the next where that is less.
 
     A level that grows, or changes at once, is omitted: tokens that happen to change with it would
     explain it. Noise is measured otherwise: on a slow machine a step resembles the next one.
     """
-    moves = [(after - before) / math.sqrt(2) for before, after in pairwise(ratios)]
-    return min(_spread(ratios), TO_SIGMA * median(map(abs, moves))) if moves else 0.0
+    moves = [(after - before) / math.sqrt(2) for before, after in pairwise(values)]
+    return min(_spread(values), TO_SIGMA * median(map(abs, moves))) if moves else 0.0
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
