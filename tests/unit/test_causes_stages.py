@@ -190,6 +190,18 @@ def test_beyond_a_limit_that_most_others_end_at_nothing_is_expected() -> None:
     assert _expected(few, 32, 288) > 0.01
 
 
+def test_a_stage_that_others_wait_for_is_no_machine_that_is_slow(tables: Tables) -> None:
+    for category, factor in (
+        ("category LIKE 'work.%_logprob'", 25),
+        ("category = 'wait.reward'", 15),
+        ("category = 'overhead.probe'", 3),
+    ):
+        longer(tables, f"{category} AND number >= 10", str(factor))
+    first, *_ = named(tables)
+    assert first.kind == "slow_logprob"
+    assert all(cause.kind != "slow_host" for cause in named(tables))
+
+
 def test_rows_that_wait_for_each_other_in_every_turn_show_what_grows(corpus: Corpus) -> None:
     lengths = replace(DRAWN.lengths, turns=4)
     with corpus.after(replace(DRAWN, lengths=lengths), make_ledger) as (tables, _):

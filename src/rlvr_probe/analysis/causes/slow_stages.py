@@ -93,7 +93,8 @@ _SHOWS: Final = 3.0
 """So many standard deviations of its noise are below a factor that a stage shows."""
 
 _ALIKE: Final = 2.0
-"""Factors of a machine that is slow lie that close together: as logarithms, by the median one."""
+"""Factors of a machine that is slow lie that close together: as logarithms, by that of the stage
+that loses most."""
 
 _MOST: Final = 0.6
 """Share that is most of them."""
@@ -149,7 +150,7 @@ def slow_stages(run: Run) -> list[Cause]:
     series, answer = _series(taken), taken.answer
     # What hangs takes long by itself.
     hung = any(cause.kind == "unfinished" for cause, _ in run.found)
-    slow = {} if hung else _slow_machine(series)
+    slow = {} if hung else _left(run, _RANKS, _slow_machine(series))
     causes = list[Cause]()
     if slow:
         title = f"everything took longer in {_steps(run, slow)}{busy_cores(run, slow)}"
@@ -164,9 +165,9 @@ def slow_stages(run: Run) -> list[Cause]:
         idle = known and whole >= budget * run.extent.wall_ns
         if idle and sum(over.values()) < whole / 2:
             run.allowed[_kind(part.stage)] = budget
-            causes += _cause(run, part.stage, _shared(run, part.stage, steady), answer, steady)
+            causes += _cause(run, part, _shared(run, part.stage, steady), answer, steady)
         elif longer is not None:
-            causes += _cause(run, part.stage, _title(run, part, longer), answer, over)
+            causes += _cause(run, part, _title(run, part, longer), answer, over)
     return causes + _warm_up(run, series, answer)
 
 
@@ -220,11 +221,14 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
                 slow[step].append((more / ns, ns))
     found = dict[int, float]()
     for step, parts in slow.items():
-        share = median(share for share, _ in parts)
+        # Waits for what loses most are longer as well, and by less.
+        most = max(parts, key=math.prod)[0]
+        alike = [part for part in parts if math.log1p(-part[0]) <= math.log1p(-most) / _ALIKE]
+        share = median(share for share, _ in alike)
         here = [part for part in series if step in part.ns]
         vague = [part for part in here if _SHOWS * part.noise >= -math.log1p(-share)]
         least = max(2, min(_SEVERAL, len(here)), (len(here) - len(vague)) / 2)
-        if len(parts) >= least and _alike(parts):
+        if len(alike) >= least:
             # Stages of large noise were on that machine as well.
             other = sum(
                 part.ns[step] for part in vague if part.longer is None and len(part.ns) >= ENOUGH
@@ -233,34 +237,19 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
     return found
 
 
-def _alike(parts: Sequence[tuple[float, float]]) -> bool:
-    """Whether what loses most in a step is slowed down like the others: else it is that alone.
-
-    Args:
-        parts: Of each stage that took longer, the share of its time that it took longer, and ns.
-    """
-    most, *others = sorted(parts, key=lambda part: -part[0] * part[1])
-    return math.log1p(-most[0]) >= _ALIKE * median(math.log1p(-share) for share, _ in others)
-
-
 def _cause(
-    run: Run, stage: Stage, title: str, answer: Answer, over: Mapping[int, float]
+    run: Run, part: _Series, title: str, answer: Answer, over: Mapping[int, float]
 ) -> list[Cause]:
     """The cause, without what others explain of it; none where these explain most.
 
     Nor where one of its kind was found by what it is compared with: the more specific counts.
     """
+    stage = part.stage
     kind = _kind(stage)
     if any(cause.kind == kind for cause, _ in run.found):
         return []
-    explained, whole = dict[int, float](), 0.0
-    for cause, saving in run.found:
-        if cause.kind in (*_RANKS, *_EXPLAINED.get(stage.name, ())):
-            whole += saving.whole_ns or 0.0
-            for step, ns in saving.by_step.items():
-                explained[step] = explained.get(step, 0.0) + ns
-    left = {step: max(0.0, ns - explained.get(step, 0.0)) for step, ns in over.items() if ns > 0}
-    if sum(left.values()) - whole < sum(over.values()) / 2:
+    left = _left(run, (*_RANKS, *_EXPLAINED.get(stage.name, ())), over)
+    if not left:
         return []
     where: dict[str, str | int] = {"stage": stage.name}
     if stage.name in _INSIDE:
@@ -269,12 +258,25 @@ def _cause(
             if share >= _LEAST:
                 where[key] = name
                 title += f", {per_cent(share)} of it in {what} {name}"
-    # Tokens explain the time of a step, but not all of it.
-    noise, saving = (2 * NOISE if stage.tokens else NOISE), Saving(left)
+    # Tokens explain the time of a step, but for its noise.
+    vague = part.noise * sum(part.ns.values()) / run.extent.wall_ns if stage.tokens else 0.0
+    noise, saving = NOISE + min(NOISE, vague), Saving(left)
     worst = [
         f"step {run.number(step)}: {seconds(left[step])}" for step in saving.worst_steps[:_WORST]
     ]
     return run.cause(kind, title, answer, saving, where=where, noise=noise, worst=worst)
+
+
+def _left(run: Run, kinds: Sequence[str], over: Mapping[int, float]) -> dict[int, float]:
+    """What causes of these kinds do not explain of it; nothing where they explain most."""
+    explained, whole = dict[int, float](), 0.0
+    for cause, saving in run.found:
+        if cause.kind in kinds:
+            whole += saving.whole_ns or 0.0
+            for step, ns in saving.by_step.items():
+                explained[step] = explained.get(step, 0.0) + ns
+    left = {step: max(0.0, ns - explained.get(step, 0.0)) for step, ns in over.items() if ns > 0}
+    return left if sum(left.values()) - whole >= sum(over.values()) / 2 else {}
 
 
 def _shared(run: Run, stage: Stage, steady: Mapping[int, float]) -> str:
