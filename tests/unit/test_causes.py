@@ -44,6 +44,8 @@ stragglers in steps that follow each other; a machine that is a tenth slower; pr
 beside the training, too little to be named; none, with a tail that is heavy by nature."""
 
 NATURAL_BESIDE = {
+    "stragglers beside two that were cut": 3001,
+    "a tail with gaps beside a slow update": 3006,
     "slow evaluations whose tokens explain the others": 3073,
 }
 """Seeds in which something natural is beside what is to be named, or alone."""

@@ -13,7 +13,12 @@ from dataclasses import replace
 import pytest
 
 from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
-from rlvr_probe.analysis.causes.stragglers_and_filters import _expected, _pattern
+from rlvr_probe.analysis.causes.stragglers_and_filters import (
+    _expected,
+    _gap_chance,
+    _pattern,
+)
+from rlvr_probe.analysis.causes.thresholds import GAP_CHANCE
 from rlvr_probe.analysis.characterization import NO_CAUSE, characterize, unexplained
 from rlvr_probe.analysis.ledger import find_extent, make_ledger
 from rlvr_probe.recording.tables import Tables
@@ -302,6 +307,17 @@ def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(tables: T
     assert first.title.startswith("4 steps waited for 32 trajectories of up to 40,000 tokens; the ")
     assert first.evidence["trajectory"].count == 32
     assert first.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_a_heavy_tail_has_a_gap_below_any_of_its_longest() -> None:
+    generator = random.Random(3)
+    alarms = 0
+    for _ in range(1_000):
+        tail = sorted((int(1e6 * generator.paretovariate(1.5)) for _ in range(9)), reverse=True)
+        alarms += _gap_chance(tail) <= 0.1
+    assert 70 <= alarms <= 130
+    assert _gap_chance([9_000] * 8 + [6_000]) == 0
+    assert _gap_chance([9_700, 9_300, 9_000, 8_900, 2_000]) < GAP_CHANCE
 
 
 @pytest.mark.parametrize("groups", [1, 30])

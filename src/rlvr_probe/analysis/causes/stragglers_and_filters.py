@@ -32,6 +32,7 @@ from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds
 from rlvr_probe.analysis.causes.thresholds import (
     FEW_KEPT,
     GAP,
+    GAP_CHANCE,
     LONG_TAIL_SHARE,
     NOISE,
     PATTERN,
@@ -52,7 +53,7 @@ class _Block(NamedTuple):
     """The longest trajectories of a run, down to a gap in the lengths.
 
     Attributes:
-        common: Whether most steps have one, in no pattern.
+        common: Whether most steps have one, in no pattern, or the gap is one of a tail.
         likely: How likely so many are, in such a pattern; as all of these a logarithm (base 10).
         pattern: How likely the pattern is.
         part: The steps that it is in.
@@ -121,13 +122,17 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
     tokens, blocks = [row[0] for row in longest], list[_Block]()
     for count in range(2, len(tokens) - min(TAIL)):
         if tokens[count - 1] >= GAP * tokens[count]:
-            groups = {row[2:5] for row in longest[:count]}
+            # One that was cut at the cap is no straggler: it is no sign of where they are.
+            groups = {row[2:5] for row in longest[:count] if not row[5]}
+            groups = groups or {row[2:5] for row in longest[:count]}
             hit = Counter(step for step, *_ in groups if step is not None)
             if len(hit) >= _SEVERAL:
                 expected = _expected(tokens[count:], tokens[count - 1], longest[0][-1])
                 rare, (pattern, part) = _rare(count, expected), _pattern(hit, run.extent.steps)
                 # What most steps have, wherever they are, is how the workload is.
                 common = len(hit) > run.extent.steps / 2 and pattern > PATTERN
+                chance = _gap_chance(tokens[: count + 1]) * 10**pattern
+                common = common or chance > GAP_CHANCE
                 blocks.append(_Block(common, rare + pattern, pattern, part, count, expected, rare))
     if not blocks:
         return []
@@ -216,6 +221,18 @@ def _expected(longest: Sequence[int], tokens: int, trajectories: int) -> float:
             continue
         expected.append(count * (start / tokens) ** (count / sum_of_logs))
     return max(expected)
+
+
+def _gap_chance(longest: Sequence[int]) -> float:
+    """How likely a tail has such a gap below all but the last of these, longest first.
+
+    Logarithms of the ``n`` longest of a Pareto tail, of any index, lie apart by ``1 / n`` of an
+    exponential: the share of one of them in the sum of all has a beta distribution (Renyi).
+    """
+    *above, below = longest
+    whole = math.fsum(math.log(length / below) for length in above)
+    share = len(above) * math.log(above[-1] / below) / whole
+    return max(0.0, 1 - share) ** (len(above) - 1)
 
 
 def _rare(count: int, expected: float) -> float:

@@ -67,7 +67,7 @@ FROM ranks AS a JOIN ranks AS b USING (step_id), pace WHERE a.place = 1 AND b.pl
 -- The longest tenth of all trajectories, a thousand at most, and what the tail behind them takes.
 WITH run AS (SELECT count(*) AS count FROM kept_trajectory
              WHERE mode = 'train' AND response_tokens > 0)
-SELECT response_tokens AS tokens, trajectory_id, step_id, batch_id, grp,
+SELECT response_tokens AS tokens, trajectory_id, step_id, batch_id, grp, truncated,
        (SELECT count FROM run) AS count
 FROM kept_trajectory WHERE mode = 'train' AND response_tokens > 0
 ORDER BY response_tokens DESC, trajectory_id
