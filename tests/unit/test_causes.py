@@ -46,6 +46,8 @@ beside the training, too little to be named; none, with a tail that is heavy by 
 NATURAL_BESIDE = {
     "stragglers beside two that were cut": 3001,
     "a tail with gaps beside a slow update": 3006,
+    "a queue that takes three steps to fill": 3037,
+    "rollout with slack beside an update that grows": 3066,
     "slow evaluations whose tokens explain the others": 3073,
 }
 """Seeds in which something natural is beside what is to be named, or alone."""

@@ -16,6 +16,7 @@ recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 from rlvr_probe.analysis.causes import thresholds
@@ -97,9 +98,14 @@ def _starving(run: Run, answer: Answer) -> list[Cause]:
     waits = {row["step_id"]: row["ns"] for row in answer.dicts[1:]}
     if not waits:
         return []
-    saving = Saving(waits)
     lasted = run.extent.wall_ns / run.extent.steps
-    many = sum(ns > 0.01 * lasted for ns in waits.values())
+    late = [step for step, ns in waits.items() if ns > 0.01 * lasted]
+    # Until a step finds all that it needs the queue fills, unless it hardly ever does.
+    filling = [*takewhile(late.__contains__, waits)]
+    if len(filling) < len(late) / 2:
+        waits = {step: ns for step, ns in waits.items() if step not in filling}
+        late = late[len(filling) :]
+    saving, many = Saving(waits), len(late)
     often = run.share(
         saving
     ) >= thresholds.STARVED_OFTEN and many >= thresholds.MANY_STEPS_STARVED * len(waits)
@@ -130,6 +136,9 @@ def _waiting(run: Run, fetched: Sequence[Mapping[str, Any]]) -> list[Cause]:
     # Sound runs have some slack as well: of the shorter wall time without this cause.
     saved_ns = (slack_ns - thresholds.EMPTY_USUAL * wall) / (1 - thresholds.EMPTY_USUAL)
     saving = Saving(whole_ns=float(saved_ns))
+    run.allowed["waiting_rollout"] = (thresholds.EMPTY_SLACK - thresholds.EMPTY_USUAL) / (
+        1 - thresholds.EMPTY_USUAL
+    )
     busy = row["usually_at_once"] / row["at_once"] if row["at_once"] else 0.0
     title = (
         "rollout waited for the trainer: the queue was full, and it had"
