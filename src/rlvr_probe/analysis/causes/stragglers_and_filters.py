@@ -122,7 +122,7 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
     tokens, blocks = [row[0] for row in longest], list[_Block]()
     for count in range(2, len(tokens) - min(TAIL)):
         if tokens[count - 1] >= GAP * tokens[count]:
-            # One that was cut at the cap is no straggler: it is no sign of where they are.
+            # One that was cut at the cap says nothing of where stragglers are.
             groups = {row[2:5] for row in longest[:count] if not row[5]}
             groups = groups or {row[2:5] for row in longest[:count]}
             hit = Counter(step for step, *_ in groups if step is not None)
