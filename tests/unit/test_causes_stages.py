@@ -163,6 +163,17 @@ def test_a_machine_that_is_slow_is_one_cause_and_not_one_by_stage(tables: Tables
     assert first.gpu_s == pytest.approx(added, rel=0.25)
 
 
+def test_a_machine_slows_down_more_than_what_hardly_takes_time(tables: Tables) -> None:
+    """As in a real job, whose probe and gaps between stages waited for an update that slept."""
+    added = longer(tables, f"{UPDATED} AND number IN (4, 9, 14)", "5")
+    for category in ("bubble", "overhead.dispatch", "overhead.probe"):
+        tables.sql.execute("DELETE FROM ledger WHERE category = ?", [category])
+        taken(tables, category, "CASE WHEN number IN (4, 9, 14) THEN 0.01 ELSE 0.002 END")
+    [first] = named(tables)
+    assert first.kind == "slow_update"
+    assert first.gpu_s == pytest.approx(added, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("slow", "said"),
     [

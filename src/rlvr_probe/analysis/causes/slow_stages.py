@@ -96,6 +96,9 @@ _ALIKE: Final = 2.0
 """Factors of a machine that is slow lie that close together: as logarithms, by that of the stage
 that loses most."""
 
+_MUCH: Final = 0.25
+"""Share of the other stages of a step, by time, that a slow machine slows down at least."""
+
 _MOST: Final = 0.6
 """Share that is most of them."""
 
@@ -222,13 +225,15 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
     found = dict[int, float]()
     for step, parts in slow.items():
         # Waits for what loses most are longer as well, and by less.
-        most = max(parts, key=math.prod)[0]
+        most, loses_ns = max(parts, key=math.prod)
         alike = [part for part in parts if math.log1p(-part[0]) <= math.log1p(-most) / _ALIKE]
         share = median(share for share, _ in alike)
         here = [part for part in series if step in part.ns]
         vague = [part for part in here if _SHOWS * part.noise >= -math.log1p(-share)]
         least = max(2, min(_SEVERAL, len(here)), (len(here) - len(vague)) / 2)
-        if len(alike) >= least:
+        others = [part.ns[step] for part in here if part not in vague]
+        others_ns = sum(ns for ns in others if ns != loses_ns)
+        if len(alike) >= least and sum(ns for _, ns in alike) - loses_ns >= _MUCH * others_ns:
             # Stages of large noise were on that machine as well.
             other = sum(
                 part.ns[step] for part in vague if part.longer is None and len(part.ns) >= ENOUGH
