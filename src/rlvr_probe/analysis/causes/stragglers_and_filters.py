@@ -53,7 +53,7 @@ class _Block(NamedTuple):
     """The longest trajectories of a run, down to a gap in the lengths.
 
     Attributes:
-        common: Whether most steps have one, in no pattern, or the gap is one of a tail.
+        common: Whether most steps have one, in no pattern.
         likely: How likely so many are, in such a pattern; as all of these a logarithm (base 10).
         pattern: How likely the pattern is.
         part: The steps that it is in.
@@ -122,24 +122,25 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
     tokens, blocks = [row[0] for row in longest], list[_Block]()
     for count in range(2, len(tokens) - min(TAIL)):
         if tokens[count - 1] >= GAP * tokens[count]:
-            # One that was cut at the cap says nothing of where stragglers are.
-            groups = {row[2:5] for row in longest[:count] if not row[5]}
-            groups = groups or {row[2:5] for row in longest[:count]}
+            groups = {row[2:5] for row in longest[:count]}
             hit = Counter(step for step, *_ in groups if step is not None)
             if len(hit) >= _SEVERAL:
                 expected = _expected(tokens[count:], tokens[count - 1], longest[0][-1])
                 rare, (pattern, part) = _rare(count, expected), _pattern(hit, run.extent.steps)
                 # What most steps have, wherever they are, is how the workload is.
                 common = len(hit) > run.extent.steps / 2 and pattern > PATTERN
-                chance = _gap_chance(tokens[: count + 1]) * 10**pattern
-                common = common or chance > GAP_CHANCE
                 blocks.append(_Block(common, rare + pattern, pattern, part, count, expected, rare))
     if not blocks:
         return []
     block = min(blocks, key=lambda block: (block.common, block.likely))
     pattern, part, count = block.pattern, block.part, block.size
     many, some = block.rare <= RARE_ALONE or block.expected < RARE, block.likely <= RARE_TOGETHER
-    natural = block.common or not (many or (pattern <= PATTERN and some))
+    chance = _gap_chance(tokens[: count + 1]) * 10**pattern
+    natural = block.common or chance > GAP_CHANCE or not (many or (pattern <= PATTERN and some))
+    # One that was cut at the cap says nothing of where stragglers are that are many anyway.
+    uncut = {row[2:5] for row in longest[:count] if not row[5] and row[2] is not None}
+    if many and uncut:
+        pattern, part = _pattern(Counter(step for step, *_ in uncut), run.extent.steps)
     # Where these follow each other, steps elsewhere waited for the tail.
     follow = not natural and pattern <= PATTERN
     rows = [row for row in longest[:count] if row[2] in part] if follow else longest[:count]
