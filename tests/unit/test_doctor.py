@@ -364,7 +364,7 @@ def test_devices_that_hang_hide_no_others(
     (site / "acme_devices.py").write_text("import time\ntime.sleep(600)\n")
     (site / "rlvr_probe-0.dist-info" / "entry_points.txt").write_text(DEVICES)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    gpu, found = devices.ask_devices(os.environ)(4)
+    gpu, found = devices.ask_devices(os.environ)(15)
     assert gpu.reason is not None
     assert gpu.reason.startswith(
         "devices of acme cannot be read (a new Python did not answer in time)"
