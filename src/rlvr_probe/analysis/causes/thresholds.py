@@ -97,7 +97,8 @@ GAP: Final = 1.1
 
 GAP_CHANCE: Final = 0.01
 """Most likely gap, beside those between the longer ones, with how likely their steps follow each
-other: in a tail there is a gap below any of them. Natural down to 0.024."""
+other: in a tail there is a gap below any of them. Natural down to 0.008, so that it does not decide
+alone: so many have to be rare, too."""
 
 RARE_ALONE: Final = -15.0
 """Logarithm (base 10) of how likely so many apart from all others are, wherever they are. Natural
