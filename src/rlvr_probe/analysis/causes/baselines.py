@@ -138,8 +138,8 @@ def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess |
     noise = _spread([ratio - value for ratio, value in zip(ratios, fit, strict=True)])
     noise *= 1 + _FEW / math.sqrt(len(ratios))
     base = max(0.0, fit[0] - since * (fit[1] - fit[0])) if growing else fit[0]
-    least = max((GREW - 1) * fit[0], SIGMAS * noise * math.sqrt(6 / len(ratios)))
-    if fit[-1] - fit[0] < least:
+    least = SIGMAS * noise * math.sqrt(6 / len(ratios))
+    if fit[-1] < GREW * base or fit[-1] - fit[0] < least:
         return None
     over = [
         time * (1 - base / ratio) if growing or index >= first else 0.0
