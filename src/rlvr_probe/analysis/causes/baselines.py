@@ -254,7 +254,8 @@ def _jitter(values: Sequence[float]) -> float:
     """Standard deviation about their level, or from each to the next where that is less.
 
     A level that grows, or changes at once, is omitted: tokens that happen to change with it would
-    explain it. Noise is measured otherwise: on a slow machine a step resembles the next one.
+    explain it. Slow steps and growth have to exceed a spread: on a slow machine a step resembles
+    the next one.
     """
     moves = [(after - before) / math.sqrt(2) for before, after in pairwise(values)]
     return min(_spread(values), TO_SIGMA * median(map(abs, moves))) if moves else 0.0
