@@ -19,6 +19,7 @@ from rlvr_probe.model.schema import (
     OPEN_SLOT_BYTES,
     OPEN_SUFFIX,
     PACKED_SUFFIX,
+    PACKED_SUFFIXES,
     unpack_block,
 )
 from rlvr_probe.probe.launcher_notices import Notice
@@ -54,7 +55,9 @@ def processes(folder: Path, environ: Mapping[str, str]) -> set[str]:
     journals = {
         path.name.partition(".")[0]: path
         for path in paths
-        if path.name.endswith((JOURNAL_SUFFIX, JOURNAL_SUFFIX + PACKED_SUFFIX))
+        if path.name.endswith(
+            (JOURNAL_SUFFIX, *(JOURNAL_SUFFIX + form for form in PACKED_SUFFIXES))
+        )
     }
     # A sidecar has no table with slots; on a network file system no process has one.
     tables = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}

@@ -4,6 +4,7 @@ A run is one folder ``DIR/RUN_ID/``. Every process start writes files of its own
 
     p<process>.<segment>.jsonl    the journal, segment 0000, 0001, ... (rotation)
     p<process>.<segment>.jsonl.gz the same, compressed by gzip once it is finished
+    p<process>.<segment>.jsonl.parquet the same, compacted once it is finished
     p<process>.open               the open-span table, fixed size, memory-mapped
 
 ``<process>`` is 16 hex digits: four that name the node, then random ones. A journal is JSON Lines
@@ -46,9 +47,24 @@ import zlib
 from typing import Any, Final
 
 __all__ = [
-    "CHUNK_B", "HEADER_KEYS", "JOURNAL_SUFFIX", "MOVED_SUFFIX", "OPEN_HEADER", "OPEN_MAGIC",
-    "OPEN_SLOT", "OPEN_SLOTS", "OPEN_SLOT_BYTES", "OPEN_SUFFIX", "PACKED_SUFFIX", "SCHEMA_VERSION",
-    "pack_block", "segment_name", "sum_row", "unpack_block",
+    "CHUNK_B",
+    "COMPACTED_SUFFIX",
+    "HEADER_KEYS",
+    "JOURNAL_SUFFIX",
+    "MOVED_SUFFIX",
+    "OPEN_HEADER",
+    "OPEN_MAGIC",
+    "OPEN_SLOT",
+    "OPEN_SLOTS",
+    "OPEN_SLOT_BYTES",
+    "OPEN_SUFFIX",
+    "PACKED_SUFFIX",
+    "PACKED_SUFFIXES",
+    "SCHEMA_VERSION",
+    "pack_block",
+    "segment_name",
+    "sum_row",
+    "unpack_block",
 ]  # fmt: skip
 
 SCHEMA_VERSION: Final = 2
@@ -60,6 +76,9 @@ CHUNK_B: Final = 16 * 1024 * 1024
 JOURNAL_SUFFIX: Final = ".jsonl"
 OPEN_SUFFIX: Final = ".open"
 PACKED_SUFFIX: Final = ".gz"
+COMPACTED_SUFFIX: Final = ".parquet"
+PACKED_SUFFIXES: Final = (PACKED_SUFFIX, COMPACTED_SUFFIX)
+"""Behind the name of a segment that was finished, and put into another form."""
 
 MOVED_SUFFIX: Final = ".moved"
 """In a spool only, behind the name of a segment: it is in the run folder, and as long there as this

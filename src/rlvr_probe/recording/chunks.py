@@ -7,11 +7,12 @@ Reading takes bounded memory and time, whatever a file holds.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
@@ -219,10 +220,10 @@ class _Packed:
 
 @contextmanager
 def open_source(path: Path, size_b: int, moved: Path | None = None) -> Iterator[Source]:
-    """What is in ``path``, or in the file it was compressed or moved to since it was listed.
+    """What is in ``path``, or in the file it was made or moved to since it was listed.
 
     Args:
-        path: A segment, compressed or not.
+        path: A segment, in whatever form.
         size_b: Its size; what a live process adds meanwhile is left for the next reading.
         moved: Where it goes from a spool, or None.
 
@@ -230,17 +231,24 @@ def open_source(path: Path, size_b: int, moved: Path | None = None) -> Iterator[
         OSError: It cannot be opened.
     """
     with _open(path) if moved is None else _open_either(path, moved) as file:
-        is_packed = str(file.name).endswith(schema.PACKED_SUFFIX)
-        yield _Packed(file, size_b) if is_packed else _Plain(file, size_b)
+        if str(file.name).endswith(schema.COMPACTED_SUFFIX):
+            from rlvr_probe.recording.compacted.lines import Lines
+
+            yield Lines(Path(file.name))
+        elif str(file.name).endswith(schema.PACKED_SUFFIX):
+            yield _Packed(file, size_b)
+        else:
+            yield _Plain(file, size_b)
 
 
 def _open(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except FileNotFoundError:
-        if path.name.endswith(schema.PACKED_SUFFIX):
-            raise
-        return Path(f"{path}{schema.PACKED_SUFFIX}").open("rb")
+    plain = str(path)
+    for suffix in schema.PACKED_SUFFIXES:
+        plain = plain.removesuffix(suffix)
+    for form in (path, *(Path(f"{plain}{suffix}") for suffix in schema.PACKED_SUFFIXES)):
+        with suppress(FileNotFoundError):
+            return form.open("rb")
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def _open_either(path: Path, moved: Path) -> BinaryIO:

@@ -23,9 +23,9 @@ __all__ = [
 
 JOURNAL = re.compile(
     rf"p([0-9a-f]{{16}})\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}"
-    rf"({re.escape(schema.PACKED_SUFFIX)})?"
+    rf"({'|'.join(map(re.escape, schema.PACKED_SUFFIXES))})?"
 )
-"""Name of a segment: process key, number, and whether it is compressed."""
+"""Name of a segment: process key, number, and what it was made of it once it was finished."""
 
 _TABLE = re.compile(rf"p([0-9a-f]{{16}}){re.escape(schema.OPEN_SUFFIX)}")
 
@@ -35,7 +35,7 @@ class Segment:
     """One file of a process's journal.
 
     Attributes:
-        path: Where it lies; a sidecar may compress it at any time, or move it.
+        path: Where it lies; a sidecar may compress or compact it at any time, or move it.
         size_b: What it takes there, bytes.
         moved: Where it is to be moved to from a spool, or None.
     """
@@ -50,7 +50,7 @@ class Segment:
         """What the process wrote, as far as it is known of by ``size_b``.
 
         Raises:
-            OSError: There is no such file any more, nor a compressed one.
+            OSError: There is no such file any more, in any form.
         """
         return open_source(self.path, self.size_b, self.moved)
 
@@ -192,7 +192,7 @@ def _list(folder: Path) -> RunFiles:
             process, number = journal[1], int(journal[2])
             parts = files.segments.setdefault(process, [])
             at = known.setdefault((process, number), len(parts))
-            # The plain one comes first; where both are there, they hold the same lines.
+            # The plain one comes first; where several are there, they hold the same lines.
             if at == len(parts):
                 parts.append(Segment(process, number, path, status.st_size))
             elif parts[at].moved is None and parts[at].path.parent != path.parent:

@@ -7,7 +7,7 @@ kept elsewhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -174,6 +174,31 @@ class JournalDecoder(RowDecoder):
         """Decode whole lines; count those that are unsound."""
         super().rows(lines)
         self._fine.flush()
+
+    def note_columns(
+        self,
+        totals: Mapping[str, tuple[int, int]],
+        last_ns: int | None,
+        ended: Callable[[Collection[int]], Set[int]],
+    ) -> None:
+        """Note what fine rows say of the process that are columns already.
+
+        Args:
+            totals: Count and summed duration, ns, by name.
+            last_ns: Latest end of one, since the header was written.
+            ended: Says which of some spans are among them.
+        """
+        journal = self.journal
+        for name, (count, duration_ns) in totals.items():
+            journal.add_total(name, count, duration_ns)
+        if last_ns is None:
+            return
+        journal.last_ns = max(journal.last_ns, self._mono_ns + last_ns)
+        if asked := self._watched | journal.opened.keys():
+            found = ended(asked)
+            journal.finished |= self._watched & found
+            for span in journal.opened.keys() & found:
+                del journal.opened[span]
 
     def finish(self) -> Journal:
         """What there was, once all lines are decoded."""

@@ -157,7 +157,7 @@ def load(
             table = _table(files, process)
             loaded.recorded.append(_process(headers[process][0], parts, table, machine, fine))
         elif any(part.size_b for part in parts):
-            loaded.skipped["no_header"] += sum(_count_lines(part) for part in parts)
+            loaded.skipped["no_header"] += _count_headless(files, process, parts)
             loaded.notes.append(f"journal of process {process} has no readable header: skipped")
         done += sum(part.size_b for part in parts)
         if progress is not None:
@@ -297,7 +297,8 @@ def _process(
     sink = None if fine is None else fine.sink
     number = 0 if fine is None else fine.number(header.process)
     decoder = JournalDecoder(header.mono_ns, watched, sink, number)
-    seen = sum(_read_segment(decoder, part) for part in parts)
+    store = fine if sink is not None else None
+    seen = sum(_read_segment(decoder, part, store, number) for part in parts)
     journal = decoder.finish()
     state = machine.state(header, journal.ended or (table is not None and table.ended))
     if state == "running":
@@ -323,10 +324,27 @@ def _growing(parts: list[Segment]) -> bool:
         return False
 
 
-def _read_segment(decoder: JournalDecoder, part: Segment) -> int:
-    """Decode one file, whose header was read before; lines that it held, as far as is known."""
+def _read_segment(
+    decoder: JournalDecoder, part: Segment, store: FineStore | None, process: int
+) -> int:
+    """Decode one file, whose header was read before; lines that it held, as far as is known.
+
+    Args:
+        decoder: Of its process.
+        part: The file.
+        store: Gets what is in columns; None: nothing does.
+        process: Number of the process there.
+    """
     chunks, skipped = Chunks(), decoder.journal.skipped
     try:
+        if part.path.name.endswith(schema.COMPACTED_SUFFIX):
+            from rlvr_probe.recording.compacted.columns import read_compacted
+
+            about = read_compacted(decoder, part.path)
+            skipped.update(about.skipped)
+            if store is not None:
+                store.add_file(process, part.path, about.rows)
+            return about.seen
         with part.open() as file:
             for chunk in read_chunks(file, file.size_b, chunks):
                 if chunk.lines > 1:
@@ -341,6 +359,16 @@ def _read_segment(decoder: JournalDecoder, part: Segment) -> int:
         endless_file=int(chunks.given_up),
     )
     return chunks.seen
+
+
+def _count_headless(files: RunFiles, process: str, parts: list[Segment]) -> int:
+    """Rows of a process without a readable header."""
+    lines = sum(_count_lines(part) for part in parts)
+    if not any(part.path.name.endswith(schema.COMPACTED_SUFFIX) for part in parts):
+        return lines
+    # Nothing of a damaged one is known but by the table.
+    table = _table(files, process)
+    return lines if table is None else max(lines, table.written)
 
 
 def _count_lines(part: Segment) -> int:

@@ -15,7 +15,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["BY_NAME", "STAGING", "TABLES", "VIEWS", "Column", "Table", "statements", "tables_of"]
+__all__ = [
+    "BY_NAME", "SEGMENT_ROW", "STAGING", "TABLES", "VIEWS", "Column", "Table", "statements",
+    "tables_of",
+]  # fmt: skip
 
 _TABLE: Final = re.compile(
     r"^((?:-- .*\n)+)CREATE TABLE (\w+) \(\n((?:    .*\n)+)\);$", re.MULTILINE
@@ -99,6 +102,9 @@ TABLES: Final = tables_of("rlvr_probe.recording", "tables/tables.sql")
 
 STAGING: Final = tables_of("rlvr_probe.recording", "fine/tables.sql")
 """Fine rows as they are, and what joins them."""
+
+(SEGMENT_ROW,) = tables_of("rlvr_probe.recording", "compacted/tables.sql")
+"""What a compacted segment holds."""
 
 BY_NAME: Final = {table.name: table for table in (*TABLES, *STAGING)}
 

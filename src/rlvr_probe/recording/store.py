@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from rlvr_probe.exceptions import ProbeError
-from rlvr_probe.recording.schema import BY_NAME, STAGING
+from rlvr_probe.recording.schema import BY_NAME, STAGING, Table
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,9 +60,12 @@ def real(value: float | None) -> float | str | None:
 class Bulk:
     """Gathers rows of tables; a thread of its own loads them, and :meth:`finish` waits for it."""
 
-    def __init__(self, sql: duckdb.DuckDBPyConnection) -> None:
-        """Gather rows for the tables of ``sql``."""
+    def __init__(
+        self, sql: duckdb.DuckDBPyConnection, tables: Mapping[str, Table] = BY_NAME
+    ) -> None:
+        """Gather rows for the tables of ``sql``, which are these."""
         self._sql = sql
+        self._tables = tables
         self._files: dict[str, _File] = {}
         self._loads: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -120,7 +124,7 @@ class Bulk:
     def _file(self, table: str) -> _File:
         file = self._files.get(table)
         if file is None:
-            file = self._files[table] = _File(table)
+            file = self._files[table] = _File(self._tables[table])
         return file
 
     def _load_concurrently(self, statement: str, file: IO[bytes]) -> None:
@@ -144,11 +148,11 @@ class _File:
         size_b: How much the columns take, bytes.
     """
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: Table) -> None:
         self.rows: list[Sequence[Any]] = []
         self.same = set[str]()
         self.size_b = 0
-        self._table = BY_NAME[table]
+        self._table = table
         self._longest_b = 0
         self._names = set[str]()
         self._file: IO[bytes] | None = None
@@ -252,6 +256,7 @@ class FineStore:
         self._strict = strict
         self._threads, self._signals = threads, signals
         self._batches = 0
+        self._files: dict[str, list[tuple[str, int]]] = {}
         self._stack = ExitStack()
         self._opened: tuple[duckdb.DuckDBPyConnection, Bulk] | None = None
 
@@ -302,6 +307,28 @@ class FineStore:
         """Take rows of one process for a staging table."""
         self.rows[table] += len(values["start"] or ())
         self.open()[1].add_columns(table, values, p=process)
+
+    def add_file(self, process: int, path: Path, rows: Mapping[str, int]) -> None:
+        """Take the columns of a compacted segment of one process, as :meth:`load_files` is asked.
+
+        Args:
+            process: Its number.
+            path: The segment.
+            rows: How many there are, by table.
+        """
+        self.rows.update(rows)
+        for table in rows:
+            self._files.setdefault(table, []).append((str(path), process))
+
+    def load_files(self) -> None:
+        """Put the columns of all compacted segments into their tables."""
+        if self._files:
+            from rlvr_probe.recording.compacted.columns import load_columns
+
+            sql, _ = self.open()
+            for table, files in self._files.items():
+                load_columns(sql, table, files)
+            self._files.clear()
 
     def close(self) -> None:
         """Drop everything."""

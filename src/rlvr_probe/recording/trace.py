@@ -111,6 +111,7 @@ def _load(
     if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
         store.close()
         loaded = load(list_files(*run), machine, None, store)
+    store.load_files()
     return loaded
 
 

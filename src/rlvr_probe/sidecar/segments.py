@@ -1,9 +1,9 @@
-"""Segments of journals that are finished are compressed; those of a spool are copied as they grow.
+"""Segments of journals that are finished are put into another form; of a spool copied as they grow.
 
-Compressing goes a slice at a time, so that the devices are read in between. The compressed file is
-complete under another name before it gets its own, and the original goes some seconds later, so
-that a reader that lists the folder meanwhile finds one of the two. A kill in between leaves an
-unread name, or both files with the same lines.
+Compressing goes a slice at a time, so that the devices are read in between; compacting is done by
+another process. The new file is complete under another name before it gets its own, and the
+original goes some seconds later, so that a reader that lists the folder meanwhile finds one of the
+two. A kill in between leaves an unread name, or both files with the same lines.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rlvr_probe.model import schema
 from rlvr_probe.recording.chunks import Chunks, read_chunks
 
 __all__ = [
-    "LEAST_B", "SLICE_B", "Copy", "compress", "delete_unfinished", "is_open_for_writing", "place",
-    "sync_folder",
+    "LEAST_B", "SLICE_B", "Copy", "compact", "compress", "delete_unfinished", "is_finished",
+    "is_open_for_writing", "place", "sync_folder", "unfinished",
 ]  # fmt: skip
 
 LEAST_B: Final = 64 * 1024
@@ -49,13 +49,12 @@ def compress(path: Path) -> Generator[None, None, None]:
         OSError: It cannot be read, or the disk is full; everything is as before.
     """
     target = Path(f"{path}{schema.PACKED_SUFFIX}")
-    # Another container may have a sidecar that works on the same one.
-    unfinished = Path(f"{target}.{os.urandom(4).hex()}{_UNFINISHED}")
+    made = unfinished(target)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with (
             open(os.open(path, flags), "rb") as source,
-            open(unfinished, "wb", opener=_private) as packed,
+            open(made, "wb", opener=_private) as packed,
         ):
             before = os.fstat(source.fileno())
             packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
@@ -69,13 +68,59 @@ def compress(path: Path) -> Generator[None, None, None]:
             os.utime(packed.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
             os.fsync(packed.fileno())
             yield
-            after = os.fstat(source.fileno())
-            same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-            if not same or not after.st_nlink or source.tell() != after.st_size:
+            if source.tell() != before.st_size:
                 raise OSError(errno.EBUSY, "the segment changed while it was compressed")
-            os.replace(unfinished, target)
+            _check_same(before, os.fstat(source.fileno()))
+            os.replace(made, target)
     finally:
-        unfinished.unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
+
+
+def compact(path: Path, made: Path) -> bool:
+    """Put ``NAME.parquet`` beside a segment, compressed or not; whether that is of any use.
+
+    It is of none where no row of the segment goes to columns.
+
+    Args:
+        path: The segment.
+        made: Where the file grows, :func:`unfinished`; gone afterwards.
+
+    Raises:
+        OSError: It cannot be read, changes, does not come out again as it was, or the disk is full;
+            everything is as before.
+    """
+    from rlvr_probe.recording.compacted.write import write_compacted
+
+    plain = str(path).removesuffix(schema.PACKED_SUFFIX)
+    try:
+        before = path.stat(follow_symlinks=False)
+        os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600))
+        about = write_compacted(path, made)
+        os.chmod(made, before.st_mode & 0o777)
+        os.utime(made, ns=(before.st_atime_ns, before.st_mtime_ns))
+        _check_same(before, path.stat(follow_symlinks=False))
+        if about.rows:
+            os.replace(made, f"{plain}{schema.COMPACTED_SUFFIX}")
+            sync_folder(path.parent)
+        return bool(about.rows)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def unfinished(target: Path) -> Path:
+    """Where a file grows: another container may have a sidecar that works on the same one."""
+    return Path(f"{target}.{os.urandom(4).hex()}{_UNFINISHED}")
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a segment has another form beside it."""
+    return any(os.path.exists(f"{path}{suffix}") for suffix in schema.PACKED_SUFFIXES)
+
+
+def _check_same(before: os.stat_result, after: os.stat_result) -> None:
+    same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+    if not same or not after.st_nlink:
+        raise OSError(errno.EBUSY, "the segment changed meanwhile")
 
 
 def is_open_for_writing(path: Path) -> bool:

@@ -355,7 +355,7 @@ class JournalWriter:
 
 def _exists(path: Path) -> bool:
     """Whether a segment is there, or what it became, which is there before it goes."""
-    forms = ("", schema.PACKED_SUFFIX, schema.MOVED_SUFFIX)
+    forms = ("", *schema.PACKED_SUFFIXES, schema.MOVED_SUFFIX)
     return any(os.path.exists(f"{path}{form}") for form in forms)
 
 
