@@ -68,7 +68,7 @@ class Config:
         own_share: Share of a process's time, 0..1, that the probe itself may take over 30 s before
             it records less. ``RLVR_PROBE_OWN_SHARE``.
         sidecar: Whether one process per node and run reads the counters of its GPUs meanwhile, and
-            compresses what is finished. ``RLVR_PROBE_SIDECAR``.
+            compacts what is finished. ``RLVR_PROBE_SIDECAR``.
         gpu_hz: How often it reads them, Hz, 0.2 to 9; 0 means not at all. ``RLVR_PROBE_GPU_HZ``.
         spool: Where processes write a run whose folder is on a network file system, until the
             sidecar moves it there: ``auto``, a folder on a local disk of each node, or ``off``. A

@@ -374,6 +374,20 @@ def test_it_compresses_what_is_left_before_it_leaves(
     assert read_run(folder).totals == before
 
 
+def test_it_compacts_what_has_fine_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_GRACE_NS", 200_000_000)
+    monkeypatch.setattr(loop, "LEAST_B", 1)
+    for number in (1, 2):
+        journal = journal_of(folder, None, number=number, ended=True)
+        for turn in range(20):
+            journal.span(names.TURN, turn, turn + 1, turn=0, prompt_tokens=1, response_tokens=2)
+        journal.close()
+    before = read_run(folder).totals
+    assert run(sidecar(folder)) == "exit"
+    assert [path.suffix for path in folder.glob("p*.jsonl*")] == [".parquet", ".parquet"]
+    assert read_run(folder).totals == before == {"turn": (40, 40.0)}
+
+
 def test_what_cannot_be_compressed_keeps_nothing_else_from_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ COMMANDS = (
     "compare",
     "fidelity",
     "stuck",
+    "compact",
     "convert",
     "validate",
     "export",

@@ -14,11 +14,11 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the arguments of ``sidecar``."""
     parser = subparsers.add_parser(
         "sidecar",
-        help="run the sidecar of a run here: read GPUs, compress and move finished files",
+        help="run the sidecar of a run here: read GPUs, compact and move finished files",
         description="Run the sidecar of a run on this node, as the processes of the run start one "
-        "by themselves: read the counters of its GPUs into the recording, compress what is "
+        "by themselves: read the counters of its GPUs into the recording, compact what is "
         "finished, move what lies in a spool on this node, and end when no process of the run "
-        "writes any more. Of a run that has ended it compresses what is left, of every node.",
+        "writes any more. Of a run that has ended it compacts what is left, of every node.",
     )
     add_run(parser)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What a sidecar does all day: read the devices, look who still writes, compress, leave."""
+"""What a sidecar does all day: read the devices, look who still writes, compact, leave."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from rlvr_probe import guard
 from rlvr_probe.config import Config
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
-from rlvr_probe.model import schema
 from rlvr_probe.probe.election import BURST
+from rlvr_probe.sidecar.compactor import Compactor
 from rlvr_probe.sidecar.journal import SidecarJournal
 from rlvr_probe.sidecar.live import ASKED_S, Children
 from rlvr_probe.sidecar.reader_supervisor import ReaderSupervisor
-from rlvr_probe.sidecar.segments import LEAST_B, compress, delete_unfinished, is_open_for_writing
+from rlvr_probe.sidecar.segments import (
+    LEAST_B,
+    compress,
+    delete_unfinished,
+    is_finished,
+    is_open_for_writing,
+)
 from rlvr_probe.sidecar.spool_child import Spool
 from rlvr_probe.sidecar.startup import Lock
 from rlvr_probe.sidecar.writers import Finished, Writers
@@ -112,6 +118,7 @@ class Sidecar:
         self._looked_ns = self._told_ns = 0
         self._written_ns = self._seen_ns = now
         self._rest_ns = 0
+        self._compactor = Compactor(self._log.fault)
         self._work: Iterator[None] | None = None
         self._working: Path | None = None
         self._waiting: deque[Finished] = deque()
@@ -227,7 +234,7 @@ class Sidecar:
 
     @guard.fail_open("sidecar.rest")
     def _rest(self) -> str | None:
-        """Compress for a moment, or sleep until there is something to do."""
+        """Compact for a moment, or sleep until there is something to do."""
         now = time.monotonic_ns()
         due = [self._looked_ns + _LOOK_NS]
         if self._sampler is not None:
@@ -252,7 +259,7 @@ class Sidecar:
                 return False
             path, certain = self._waiting.popleft()
             if path.stat().st_size >= LEAST_B and (certain or not is_open_for_writing(path)):
-                self._work, self._working = compress(path), path
+                self._work, self._working = self._pack(path), path
             return True
         try:
             next(self._work)
@@ -267,11 +274,17 @@ class Sidecar:
             raise
         return True
 
+    def _pack(self, path: Path) -> Iterator[None]:
+        """Compact a segment, or compress it where that cannot be done or is of no use."""
+        own = path.name.startswith(f"p{self._log.process}.")
+        if own or not (yield from self._compactor.compact(path)):
+            yield from compress(path)
+
     @guard.fail_open("sidecar.delete")
     def _delete_redundant(self, now_ns: int) -> None:
         while self._redundant and self._redundant[0][0] <= now_ns:
             _, path = self._redundant.popleft()
-            if Path(f"{path}{schema.PACKED_SUFFIX}").exists():
+            if is_finished(path):
                 path.unlink(missing_ok=True)  # another container's sidecar was faster
 
     @guard.fail_open("sidecar.live")
@@ -309,6 +322,7 @@ class Sidecar:
                 if not self._compress_a_slice(now):
                     break
             self._delete_redundant(time.monotonic_ns() + _KEPT_NS)
+        self._compactor.close()
         if self._end_spool(reason) or self._begun:
             self._lock.settle()
         self._be_asked()

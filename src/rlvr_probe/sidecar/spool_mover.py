@@ -21,18 +21,26 @@ from rlvr_probe.probe.identity import NODE_DIGITS
 from rlvr_probe.probe.journal.space import Room, write_room
 from rlvr_probe.probe.journal.writer import ignore
 from rlvr_probe.recording.opentable import parse_table
-from rlvr_probe.sidecar.segments import LEAST_B, Copy, is_open_for_writing, place, sync_folder
+from rlvr_probe.sidecar.segments import (
+    LEAST_B,
+    Copy,
+    is_finished,
+    is_open_for_writing,
+    place,
+    sync_folder,
+)
 from rlvr_probe.spool import LEAVING_SUFFIX, TARGET, Target
 
 __all__ = ["Mover", "leaving"]
 
 _PLAIN: Final = ""
-_PACKED: Final = schema.PACKED_SUFFIX
+_PACKED: Final = schema.PACKED_SUFFIXES
 _MOVED: Final = schema.MOVED_SUFFIX
 
 _NAME: Final = re.compile(
     r"p([0-9a-f]{16})(?:"
-    rf"\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}(|{re.escape(_PACKED)}|{re.escape(_MOVED)})"
+    rf"\.([0-9]{{4,9}}){re.escape(schema.JOURNAL_SUFFIX)}"
+    rf"(|{'|'.join(map(re.escape, (*_PACKED, _MOVED)))})"
     rf"|{re.escape(schema.OPEN_SUFFIX)}|{re.escape(LEAVING_SUFFIX)})"
 )
 _TABLE_B: Final = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
@@ -139,10 +147,10 @@ class Mover:
             name = schema.segment_name(process, number)
             if _MOVED in kinds:
                 self._delete(name)
-            elif _PACKED in kinds:
+            elif packed := kinds.intersection(_PACKED):
                 if _PLAIN in kinds:
                     self._copy(name, closed=True, over=True)
-                self._move_packed(name)
+                self._move_packed(name, min(packed))
             else:
                 self._copy(name, closed=number < last, over=over)
         if table is not None and forms and self._tables.get(process) != table:
@@ -153,7 +161,7 @@ class Mover:
         source = self._spool / name
         copy = self._copies.get(name)
         if copy is None:
-            if (self._folder / f"{name}{_PACKED}").exists():
+            if is_finished(self._folder / name):
                 return
             copy = self._copies[name] = Copy(source, self._folder / name, self._access)
         try:
@@ -169,12 +177,12 @@ class Mover:
             self._mark(name, self._folder / name)
             self._delete(name)
 
-    def _move_packed(self, name: str) -> None:
-        """Copy a compressed segment; once it has been there for a while, delete what it was.
+    def _move_packed(self, name: str, form: str) -> None:
+        """Copy a segment in its final form; once it has been there for a while, delete what it was.
 
         Who reads takes the other one, as long as that is there: it has to be whole.
         """
-        source, target = (folder / f"{name}{_PACKED}" for folder in (self._spool, self._folder))
+        source, target = (folder / f"{name}{form}" for folder in (self._spool, self._folder))
         if not _same_size(source, target):
             place(source, target, self._access)
         elif name in self._packed:
@@ -199,7 +207,7 @@ class Mover:
             file.truncate(target.stat().st_size)
 
     def _delete(self, name: str) -> None:
-        for form in (_PLAIN, _PACKED):
+        for form in (_PLAIN, *_PACKED):
             (self._spool / f"{name}{form}").unlink(missing_ok=True)
 
 

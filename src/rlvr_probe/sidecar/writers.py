@@ -93,6 +93,11 @@ class Writers:
                     found.append((path, self._over[process]))
         return found
 
+    def look_over(self) -> set[str]:
+        """Processes that write no more, by a single look."""
+        self.look()
+        return set(self._over)
+
     def _is_due(self) -> bool:
         """Whether to list the folder: always, but for a server that thousands of nodes would ask.
 
