@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench import analysis, conversion, rate, slowdown
+from tests.bench import analysis, compaction, conversion, rate, slowdown
 from tests.bench.report import table
 
 __all__ = ["judge", "tables"]
@@ -50,6 +50,7 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
             _met(growth <= GROWTH),
         ),
         *_analysis(figures.get("analysis")),
+        _compaction(figures.get("compaction")),
     ]
 
 
@@ -67,6 +68,21 @@ def _analysis(figures: dict[str, Any] | None) -> list[tuple[str, str, str, str]]
         met = seconds <= analysis.BAR_S and memory_b <= analysis.BAR_B
         found.append((what, bar, f"{seconds:.0f} s, {memory_b / 2**30:.2f} GiB", _met(met)))
     return found
+
+
+def _compaction(figures: dict[str, Any] | None) -> tuple[str, str, str, str]:
+    said = (
+        "the same ten million, compacted",
+        f"{compaction.BAR_S:g} s, {compaction.BAR_CPU_S:g} CPU s, {analysis.BAR_B / 2**30:g} GiB",
+    )
+    if figures is None:
+        return *said, "not measured", "not known"
+    found = figures["cases"][-1]["compacted"]
+    met = found["s"] <= compaction.BAR_S and found["cpu_s"] <= compaction.BAR_CPU_S
+    measured = (
+        f"{found['s']:.0f} s, {found['cpu_s']:.0f} CPU s, {found['memory_b'] / 2**30:.2f} GiB"
+    )
+    return *said, measured, _met(met and found["memory_b"] <= analysis.BAR_B)
 
 
 def _slowdown(what: str, figures: dict[str, Any] | None) -> tuple[str, str, str, str]:

@@ -19,7 +19,8 @@ clock, begin, marks = time.perf_counter, time.perf_counter(), {}
 def mark(name):
     # Not ru_maxrss, which begins with that of the process that started this one.
     peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
-    marks[name] = {"s": clock() - begin, "memory_b": int(peak[1]) * 1024}
+    s, cpu_s = clock() - begin, time.process_time()
+    marks[name] = {"s": s, "cpu_s": cpu_s, "memory_b": int(peak[1]) * 1024}
 """
 
 
@@ -28,8 +29,8 @@ def run_marked(stages: str, *arguments: str | Path) -> dict[str, Any]:
 
     Args:
         stages: Python code. It calls ``mark(name)`` where a stage is over, which notes seconds
-            since the begin, ``s``, and the peak of its memory, ``memory_b``; it has ``Path`` and
-            ``sys``.
+            since the begin, ``s``, CPU seconds of the process, ``cpu_s``, and the peak of its
+            memory, ``memory_b``; it has ``Path`` and ``sys``.
         arguments: ``sys.argv[1:]`` of it.
     """
     code = f"{_BEGIN}\n{stages}\nprint(json.dumps(marks))\n"

@@ -115,6 +115,13 @@ def test_every_recorded_trajectory_is_characterized(tmp_path: Path) -> None:
 
 
 @runs_the_bench
+def test_a_recording_is_characterized_before_and_after_it_was_compacted(tmp_path: Path) -> None:
+    for case in quick("compaction", tmp_path)["cases"]:
+        assert case["compacted_b"] < case["plain_b"]
+        assert case["compacting_cpu_s"] > 0
+
+
+@runs_the_bench
 def test_a_real_training_is_recorded_in_some_blocks_and_not_in_others(tmp_path: Path) -> None:
     for one in quick("slowdown", tmp_path)["trainings"].values():
         assert one["steps"] == one["pairs"] * 2 * one["block_steps"]
@@ -204,9 +211,11 @@ def test_each_bar_can_be_missed() -> None:
         "cases": [case],
         "processes": case | {"tables_s": 1.0, "memory_b": 3 << 30},
     }
+    late = {"s": 50.0, "cpu_s": 96.0, "memory_b": 1 << 30}
+    worse["compaction"] = {"cases": [{"compacted": late}]}
     for family in ("slowdown", "beside"):
         worse[family] = {"trainings": {"small": summary(6.0)}}
-    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 9
+    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 10
 
 
 # ---------------------------------------------------------------- documentation

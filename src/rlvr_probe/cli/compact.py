@@ -23,7 +23,8 @@ def add_parser(subparsers: Subparsers) -> None:
         help="put finished files of a run into Parquet, which takes less room and reads faster",
         description="Put the journals of processes that write no more into Parquet, checksummed, "
         "of which each comes out again byte by byte: that is tried before the original is "
-        "deleted. The sidecar of a run does the same as it goes on, where DuckDB is installed.",
+        "deleted. Those without turns, tool calls or trajectories of their own are gzipped. The "
+        "sidecar of a run does the same as it goes on, where DuckDB is installed.",
     )
     add_run(parser)
     parser.set_defaults(execute=execute)
@@ -31,30 +32,27 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Compact the run and return the exit code."""
-    from importlib.util import find_spec
-
     from rlvr_probe.cli import OK, UNABLE, complain
     from rlvr_probe.cli.chosen_run import choose_run
-    from rlvr_probe.exceptions import ProbeError
     from rlvr_probe.filesystem import reach
-    from rlvr_probe.model.schema import COMPACTED_SUFFIX
-    from rlvr_probe.sidecar.segments import compact, delete_unfinished, unfinished
+    from rlvr_probe.model.schema import COMPACTED_SUFFIX, PACKED_SUFFIX
+    from rlvr_probe.sidecar.segments import compact, compress, delete_unfinished, unfinished
 
-    if find_spec("duckdb") is None:
-        raise ProbeError(
-            "journals are compacted with duckdb, not installed here; install with"
-            " pip install 'rlvr-probe[cli]'"
-        )
     folder = reach(choose_run(args.run))[0]
     delete_unfinished(folder)
     done, before_b, after_b, failed = list[tuple[Path, float]](), 0, 0, 0
     for path in _finished(folder):
         target = _plain(path).with_name(_plain(path).name + COMPACTED_SUFFIX)
         try:
-            if compact(path, unfinished(target)):
-                before_b += path.stat().st_size
-                after_b += target.stat().st_size
-                done.append((path, time.monotonic()))
+            if not compact(path, unfinished(target)):
+                if _plain(path) != path:
+                    continue
+                target = path.with_name(path.name + PACKED_SUFFIX)
+                for _ in compress(path):
+                    pass
+            before_b += path.stat().st_size
+            after_b += target.stat().st_size
+            done.append((path, time.monotonic()))
         except OSError as error:
             failed += 1
             complain(f"{path.name} stays as it is: {error.strerror or error}")

@@ -27,6 +27,9 @@ JOURNAL = re.compile(
 )
 """Name of a segment: process key, number, and what it was made of it once it was finished."""
 
+_PACKED_TIMES = 5
+"""So many times is a segment as large as what becomes of it."""
+
 _TABLE = re.compile(rf"p([0-9a-f]{{16}}){re.escape(schema.OPEN_SUFFIX)}")
 
 
@@ -79,6 +82,15 @@ class RunFiles:
     def size_b(self) -> int:
         """Bytes in all journals."""
         return sum(part.size_b for parts in self.segments.values() for part in parts)
+
+    @property
+    def written_b(self) -> int:
+        """About how many bytes they had when they were written."""
+        return sum(
+            part.size_b * (1 if part.path.suffix == schema.JOURNAL_SUFFIX else _PACKED_TIMES)
+            for parts in self.segments.values()
+            for part in parts
+        )
 
 
 def find_run(path: Path) -> Path:

@@ -340,10 +340,13 @@ def _read_segment(
         if part.path.name.endswith(schema.COMPACTED_SUFFIX):
             from rlvr_probe.recording.compacted.columns import read_compacted
 
-            about = read_compacted(decoder, part.path)
+            gone = part.moved is not None and not part.path.exists()
+            path = part.moved if part.moved is not None and gone else part.path
+            path = path if store is None else store.hold(path)
+            about = read_compacted(decoder, path)
             skipped.update(about.skipped)
             if store is not None:
-                store.add_file(process, part.path, about.rows)
+                store.add_file(process, path, about.rows)
             return about.seen
         with part.open() as file:
             for chunk in read_chunks(file, file.size_b, chunks):

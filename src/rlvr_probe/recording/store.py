@@ -37,6 +37,9 @@ _LEAST_B: Final = 256 * 1024
 _TOGETHER_B: Final = 8 * 1024 * 1024
 """Columns of one table that are loaded at a time, bytes: they are in memory until then."""
 
+_HELD: Final = 64
+"""Files that are kept open."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -230,6 +233,7 @@ class FineStore:
         numbers: Of each process, by its key.
         rows: How many were taken, by table.
         has_requests: Requests of engines were joined.
+        is_large: There are many rows to come: millions of trajectories.
     """
 
     def __init__(
@@ -251,12 +255,13 @@ class FineStore:
         self.whole = whole
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
-        self.has_requests = False
+        self.has_requests = self.is_large = False
         self._is_missing = find_spec("duckdb") is None
         self._strict = strict
         self._threads, self._signals = threads, signals
         self._batches = 0
         self._files: dict[str, list[tuple[str, int]]] = {}
+        self._held = 0
         self._stack = ExitStack()
         self._opened: tuple[duckdb.DuckDBPyConnection, Bulk] | None = None
 
@@ -289,7 +294,9 @@ class FineStore:
             from rlvr_probe.recording.tables.database import connect_tables
 
             sql = self._stack.enter_context(
-                connect_tables(self._threads, whole=self.whole, signals=self._signals)
+                connect_tables(
+                    self._threads, whole=self.whole, signals=self._signals, is_large=self.is_large
+                )
             )
             sql.execute("; ".join(table.ddl for table in STAGING))
             self._opened = sql, Bulk(sql)
@@ -308,8 +315,22 @@ class FineStore:
         self.rows[table] += len(values["start"] or ())
         self.open()[1].add_columns(table, values, p=process)
 
+    def hold(self, path: Path) -> Path:
+        """A path of a file that is the same file even if it is moved or deleted meanwhile.
+
+        Of the first files alone: a spool has few, and elsewhere none is moved.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        if self._held == _HELD:
+            return path
+        self._held += 1
+        file = self._stack.enter_context(path.open("rb"))
+        return Path(f"/proc/self/fd/{file.fileno()}")
+
     def add_file(self, process: int, path: Path, rows: Mapping[str, int]) -> None:
-        """Take the columns of a compacted segment of one process, as :meth:`load_files` is asked.
+        """Take the columns of a compacted segment of one process, from :meth:`attach_files` on.
 
         Args:
             process: Its number.
@@ -320,15 +341,15 @@ class FineStore:
         for table in rows:
             self._files.setdefault(table, []).append((str(path), process))
 
-    def load_files(self) -> None:
-        """Put the columns of all compacted segments into their tables."""
+    def attach_files(self) -> None:
+        """Put the columns of all compacted segments behind the rows of their tables."""
         if self._files:
-            from rlvr_probe.recording.compacted.columns import load_columns
+            from rlvr_probe.recording.compacted.columns import attach_columns
 
-            sql, _ = self.open()
-            for table, files in self._files.items():
-                load_columns(sql, table, files)
-            self._files.clear()
+            sql, bulk = self.open()
+            bulk.finish()
+            attach_columns(sql, self._files)
+            self._files = {}
 
     def close(self) -> None:
         """Drop everything."""
@@ -339,5 +360,5 @@ class FineStore:
 
     def __exit__(self, *error: Any) -> None:
         stack, self._stack = self._stack, ExitStack()
-        self._opened = None
+        self._opened, self._files, self._held = None, {}, 0
         stack.__exit__(*error)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import (
@@ -33,6 +34,9 @@ from rlvr_probe.recording.steps import build_steps
 from rlvr_probe.recording.store import FineStore, no_collection
 
 __all__ = ["read_loaded", "read_run", "read_tables"]
+
+_LARGE_B: Final = 256 << 20
+"""Journals whose trajectories take more memory, as tables, than DuckDB is given."""
 
 
 def read_run(
@@ -107,11 +111,12 @@ def _load(
     run: Sequence[Path], store: FineStore, machine: Machine, progress: Progress | None
 ) -> Loaded:
     files = list_files(*run)
+    store.is_large = files.written_b > _LARGE_B
     loaded = load(files, machine, progress, store)
     if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
         store.close()
         loaded = load(list_files(*run), machine, None, store)
-    store.load_files()
+    store.attach_files()
     return loaded
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import duckdb
 
@@ -13,7 +14,11 @@ from rlvr_probe.recording.compacted.lines import opened, rows_of
 from rlvr_probe.recording.journal import JournalDecoder
 from rlvr_probe.recording.schema import BY_NAME, SEGMENT_ROW
 
-__all__ = ["load_columns", "read_compacted"]
+__all__ = ["attach_columns", "read_compacted"]
+
+
+_MOST: Final = 1 << 40
+"""Rows of a file: more than that has none, and less than that a table."""
 
 
 def read_compacted(decoder: JournalDecoder, path: Path) -> About:
@@ -39,25 +44,31 @@ def _ended(path: Path, spans: Collection[int]) -> set[int]:
     return {span for (span,) in found}
 
 
-def load_columns(
-    sql: duckdb.DuckDBPyConnection, table: str, files: Sequence[tuple[str, int]]
+def attach_columns(
+    sql: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[tuple[str, int]]]
 ) -> None:
-    """Put columns into a table of fine rows, in the order of the files.
+    """Make views of tables of fine rows, with the columns of files behind their rows.
+
+    Nothing is copied: most columns of a row are unknown, and take as much room in memory as others.
 
     Args:
-        sql: Has the table.
-        table: Its name.
-        files: Path and number of the process of each.
+        sql: Has the tables.
+        tables: Path and number of the process of each file, by name of the table.
     """
-    held = set(SEGMENT_ROW.names)
-    names = ", ".join(f'"{name}"' for name in BY_NAME[table].names if name in held)
-    paths, numbers = map(list, zip(*files, strict=True))
-    sql.execute("SET preserve_insertion_order = true")
-    sql.execute(
-        f"INSERT INTO {table} (p, {names})"
-        f" SELECT p, {names} FROM read_parquet($paths, filename = true)"
-        " JOIN (SELECT unnest($paths) AS filename, unnest($numbers) AS p) USING (filename)"
-        f" WHERE kind = '{table}'",
-        {"paths": paths, "numbers": numbers},
+    known = {file for files in tables.values() for file in files}
+    sql.execute("CREATE TABLE q_file (filename VARCHAR, p INTEGER, place BIGINT)")
+    sql.executemany(
+        "INSERT INTO q_file VALUES (?, ?, ?)",
+        [(*file, place * _MOST) for place, file in enumerate(sorted(known), 1)],
     )
-    sql.execute("SET preserve_insertion_order = false")
+    held = set(SEGMENT_ROW.names)
+    for table, files in tables.items():
+        names = ", ".join(f'"{name}"' for name in BY_NAME[table].names if name in held)
+        paths = ", ".join("'" + path.replace("'", "''") + "'" for path, _ in files)
+        sql.execute(f"ALTER TABLE {table} RENAME TO {table}_lines")
+        sql.execute(
+            f"CREATE VIEW {table} AS SELECT *, rowid AS rowid FROM {table}_lines UNION ALL BY NAME"
+            f" SELECT p, {names}, place + file_row_number AS rowid FROM"
+            f" read_parquet([{paths}], filename = true, file_row_number = true)"
+            f" JOIN q_file USING (filename) WHERE kind = '{table}'"
+        )

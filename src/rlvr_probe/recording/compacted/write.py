@@ -73,14 +73,13 @@ def _fit(rows: Sequence[Any], lines: bytes) -> bool:
 
 
 def write_compacted(source: Path, target: Path) -> About:
-    """Write what is in a segment, compressed or not, into a Parquet file that is not there yet.
+    """Write what is in a segment, compressed or not, into a Parquet file.
 
     Returns:
-        What the file says of itself.
+        What the file says of itself. Nothing is written where no row goes to the columns.
 
     Raises:
-        OSError: It cannot be read or written, or does not come out again byte by byte; ``target``
-            may be there then.
+        OSError: It cannot be read or written, or does not come out again byte by byte.
     """
     with no_collection(), ExitStack() as stack:
         sql = stack.enter_context(closing(duckdb.connect(config=_settings(stack))))
@@ -92,6 +91,8 @@ def write_compacted(source: Path, target: Path) -> About:
                 about = _Compactor(bulk).read(file)
             bulk.finish()
             _describe(sql, about)
+            if not about.rows:
+                return about
             _write(sql, about, target)
         except (duckdb.Error, UnicodeDecodeError) as error:
             raise OSError(f"{source.name} cannot be compacted: {error}") from None

@@ -6,7 +6,6 @@ together; this says in which order they are asked, and what was counted.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from rlvr_probe.model.trace import Attempt, Step
 from rlvr_probe.recording.clock import RunClock
 from rlvr_probe.recording.coarse_rows import TrajectoryRow
 from rlvr_probe.recording.processes import Recorded
-from rlvr_probe.recording.schema import STAGING, statements
+from rlvr_probe.recording.schema import statements
 from rlvr_probe.recording.store import Bulk, FineStore, real
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ __all__ = ["Counts", "Part", "all_batches", "join", "numbered", "tidy"]
 
 _FEW: Final = 100_000
 """Of fewer rows a query takes longer to plan than to answer: a quarter less time without it."""
-
-_MADE: Final = re.compile(r"CREATE (?:OR REPLACE )?(TABLE|VIEW) (q_\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +301,10 @@ def _join_rewards(ask: _Asking) -> None:
 
 def tidy(sql: duckdb.DuckDBPyConnection) -> None:
     """Drop what only the joining needed."""
-    made = {table.name: "TABLE" for table in STAGING}
-    for file in ("join.sql", "requests.sql", "rewards.sql"):
-        for text in statements("rlvr_probe.recording.fine", file).values():
-            made |= {name: kind for kind, name in _MADE.findall(text)}
-    drops = [f"DROP {kind} IF EXISTS {name}" for name, kind in made.items()]
-    sql.execute("; ".join([*sorted(drops, reverse=True), "ALTER TABLE turn DROP COLUMN number"]))
+    for kind in ("view", "table"):
+        found = sql.execute(
+            f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE starts_with({kind}_name, 'q_')"
+        )
+        for (name,) in found.fetchall():
+            sql.execute(f"DROP {kind} {name}")
+    sql.execute("ALTER TABLE turn DROP COLUMN number")

@@ -16,7 +16,7 @@ CREATE VIEW q_alone AS
 SELECT m.attempt, m.clock, p, span AS own, start + shift_ns AS start_ns, start + duration + shift_ns AS end_ns,
     CASE WHEN key IS NOT NULL THEN hash(key) END AS high,
     CASE WHEN key IS NOT NULL THEN hash('#' || key) END AS low, starts_with(key, '-') AS narrow,
-    engine, policy_version_min, policy_version_max, prompt_tokens, response_tokens, truncated, loss, loss_runs
+    engine, policy_version_min, policy_version_max, prompt_tokens, response_tokens, truncated, loss
 FROM q_trajectory JOIN q_member m USING (p)
 
 -- name: joined
@@ -24,7 +24,7 @@ FROM q_trajectory JOIN q_member m USING (p)
 -- Between two machines both ends of a trajectory may be off by as much as their clocks.
 CREATE TABLE q_joined AS
 SELECT r.*, t.p, t.own, t.start_ns, t.end_ns, t.engine AS served, policy_version_min, policy_version_max,
-    t.truncated AS stopped, t.loss AS kept, loss_runs, t.own IS NOT NULL
+    t.truncated AS stopped, t.loss AS kept, t.own IS NOT NULL
     AND (t.prompt_tokens IS NULL OR t.prompt_tokens = r.prompt_tokens)
     AND (t.response_tokens IS NULL OR t.response_tokens = r.response_tokens)
     AND CASE

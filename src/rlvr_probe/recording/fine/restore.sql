@@ -14,7 +14,10 @@ JOIN q_shard i ON t.trajectory_id BETWEEN i.first AND i.first + i.size - 1
 JOIN q_flag USING (n) WHERE keyed OR spans GROUP BY n ORDER BY n
 
 -- name: masks
-SELECT n, to_json(flatten(list(loss_runs ORDER BY local))), to_json(list(len(loss_runs) ORDER BY local)) FROM q_joined JOIN q_shard USING (n) JOIN q_flag USING (n)
+-- A key that is known is that of one trajectory.
+SELECT n, to_json(flatten(list(loss_runs ORDER BY local))), to_json(list(len(loss_runs) ORDER BY local))
+FROM q_joined j JOIN q_shard USING (n) JOIN q_flag USING (n)
+JOIN q_trajectory t ON t.p = j.p AND t.span = j.own AND hash(t.key) = j.high
 WHERE mask_known AND keyed AND NOT masked GROUP BY n ORDER BY n
 
 -- name: requests

@@ -192,12 +192,16 @@ def open_saved(
 
 
 @contextmanager
-def connect(threads: int | None, *, signals: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(
+    threads: int | None, *, signals: bool = True, is_large: bool = False
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database in memory; what does not fit goes to a private folder of temporary files.
 
     Args:
         threads: Of DuckDB; by default one for each core.
         signals: Whether Ctrl-C, and a handled SIGTERM, end each query from then on.
+        is_large: Whether nearly nothing will fit. Then it is a file in that folder: DuckDB
+            compresses what it has in files, and a column that is unknown takes no room there.
 
     Raises:
         ProbeError: Memory and half of what was free on the disk do not suffice.
@@ -206,7 +210,7 @@ def connect(threads: int | None, *, signals: bool = True) -> Iterator[duckdb.Duc
     with ExitStack() as stack:
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": _MEMORY,
-            **_overflow(stack),
+            **(overflow := _overflow(stack)),
             # Of what is large, the order takes memory.
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
@@ -215,7 +219,9 @@ def connect(threads: int | None, *, signals: bool = True) -> Iterator[duckdb.Duc
         if threads is not None:
             config["threads"] = threads
         # As a context it raises anew what ends it, which makes a ring of two exceptions' contexts.
-        sql = stack.enter_context(closing(duckdb.connect(config=config)))
+        place = overflow["temp_directory"]
+        database = f"{place}.duckdb" if is_large and place else ":memory:"
+        sql = stack.enter_context(closing(duckdb.connect(database, config=config)))
         # Python without a script has it, on stdout.
         sql.execute("SET enable_progress_bar = false")
         if signals:
@@ -244,10 +250,10 @@ def _overflow(stack: ExitStack) -> dict[str, str]:
 
 @contextmanager
 def connect_tables(
-    threads: int | None, *, whole: bool, signals: bool = True
+    threads: int | None, *, whole: bool, signals: bool = True, is_large: bool = False
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the tables, empty; if not ``whole``, with those of single trajectories."""
-    with connect(threads, signals=signals) as sql:
+    with connect(threads, signals=signals, is_large=is_large) as sql:
         wanted = [table.ddl for table in TABLES if whole or table.name in _OF_A_TRACE]
         wanted += [f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items() if whole]
         sql.execute("; ".join(wanted))
