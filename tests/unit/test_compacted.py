@@ -38,6 +38,7 @@ from tests.journals import JournalFile, key, summed
 from tests.simulated import SMALL, TRAINED, brief
 from tests.simulator import scenario, simulate
 
+FULL = (pytest.mark.conformance, pytest.mark.full)
 RUNS = {"small": SMALL, "trained": TRAINED, "beside": brief(scenario(3))}
 DAMAGES: dict[str, Callable[[Path], object]] = {"sound": str, "cut": cut, "garbled": garble}
 
@@ -204,7 +205,7 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
     return data[:at] + data[begin : begin + size] + data[at + size :]
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=FULL)])
 def test_what_is_damaged_is_counted_and_nothing_is_made_up(tmp_path: Path, count: int) -> None:
     journal = trajectories(tmp_path, 50)
     path = journal.close()
@@ -409,14 +410,16 @@ path.unlink()
 """
 
 
-@pytest.mark.parametrize("lives", [4, pytest.param(1_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("lives", "seed"), [(4, 0), *(pytest.param(100, seed, marks=FULL) for seed in range(1, 11))]
+)
 def test_one_that_is_killed_at_any_moment_loses_and_doubles_nothing(
-    tmp_path: Path, lives: int
+    tmp_path: Path, lives: int, seed: int
 ) -> None:
     journal = trajectories(tmp_path / "run", 2_000)
     path = journal.close()
     journal.open_table(ended=True)
-    whole, draw = path.read_bytes(), random.Random(3)
+    whole, draw = path.read_bytes(), random.Random(seed)
     before, longest_s = read_run(tmp_path / "run").totals, 0.6
     ended = 0
     for _ in range(lives):
