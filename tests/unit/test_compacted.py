@@ -27,7 +27,7 @@ from rlvr_probe.recording.compacted.about import read_about
 from rlvr_probe.recording.compacted.lines import lines_of
 from rlvr_probe.recording.compacted.write import write_compacted
 from rlvr_probe.recording.files import list_files
-from rlvr_probe.recording.tables import TABLES, open_tables
+from rlvr_probe.recording.tables import TABLES, open_saved, open_tables, save_tables
 from rlvr_probe.sidecar import compactor
 from rlvr_probe.sidecar.compactor import Compactor
 from rlvr_probe.sidecar.segments import compact, compress, unfinished
@@ -188,6 +188,28 @@ def test_spans_that_were_open_are_found_among_the_columns(tmp_path: Path) -> Non
     assert finish(journal.path) is not None
     assert read_run(tmp_path).open_spans == before
     assert {span.id for span in before} == {900, 901}
+
+
+@pytest.mark.parametrize("held", [0, 64])
+def test_the_names_of_folders_are_no_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr("rlvr_probe.recording.store._HELD", held)
+    folder = tmp_path / "turn=7" / "kind=rows, seq=[1]*?" / "it's"
+    whole = trajectories(folder, 20).close().read_bytes()
+    before = all_rows(folder)
+    target = finish(next(folder.glob("*.jsonl")))
+    assert target is not None
+    assert b"".join(lines_of(target)) == whole
+    assert all_rows(folder) == before
+    with open_tables(folder, signals=False) as tables:
+        save_tables(tables, folder / "saved")
+    with open_saved(folder / "saved", signals=False) as saved:
+        for table in TABLES:
+            assert (
+                sorted(saved.sql.execute(f"FROM {table.name}").fetchall(), key=repr)
+                == (before[table.name])
+            )
 
 
 # ---------------------------------------------------------------- damage

@@ -16,8 +16,8 @@ from importlib.resources import files
 from typing import Final
 
 __all__ = [
-    "BY_NAME", "SEGMENT_ROW", "STAGING", "TABLES", "VIEWS", "Column", "Table", "statements",
-    "tables_of",
+    "AS_IT_IS", "BY_NAME", "SEGMENT_ROW", "STAGING", "TABLES", "VIEWS", "Column", "Table",
+    "statements", "tables_of",
 ]  # fmt: skip
 
 _TABLE: Final = re.compile(
@@ -107,6 +107,9 @@ STAGING: Final = tables_of("rlvr_probe.recording", "fine/tables.sql")
 """What a compacted segment holds."""
 
 BY_NAME: Final = {table.name: table for table in (*TABLES, *STAGING)}
+
+AS_IT_IS: Final = "hive_partitioning = false"
+"""How Parquet is read: a folder above it, such as ``turn=3``, gives no column a value."""
 
 _SUPERSEDED: Final = "SELECT step_id FROM step WHERE superseded_by IS NOT NULL"
 

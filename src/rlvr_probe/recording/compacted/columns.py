@@ -12,7 +12,7 @@ import duckdb
 from rlvr_probe.recording.compacted.about import About, read_about
 from rlvr_probe.recording.compacted.lines import opened, rows_of
 from rlvr_probe.recording.journal import JournalDecoder
-from rlvr_probe.recording.schema import BY_NAME, SEGMENT_ROW
+from rlvr_probe.recording.schema import AS_IT_IS, BY_NAME, SEGMENT_ROW
 
 __all__ = ["attach_columns", "read_compacted"]
 
@@ -38,7 +38,8 @@ def _ended(path: Path, spans: Collection[int]) -> set[int]:
     """Those of some spans that have a row in the columns."""
     with closing(opened()) as sql:
         found = sql.execute(
-            "SELECT span FROM read_parquet(?) WHERE span IN (SELECT unnest(?::BIGINT[]))",
+            f"SELECT span FROM read_parquet(?, {AS_IT_IS})"
+            " WHERE span IN (SELECT unnest(?::BIGINT[]))",
             [str(path), list(spans)],
         ).fetchall()
     return {span for (span,) in found}
@@ -69,6 +70,6 @@ def attach_columns(
         sql.execute(
             f"CREATE VIEW {table} AS SELECT *, rowid AS rowid FROM {table}_lines UNION ALL BY NAME"
             f" SELECT p, {names}, place + file_row_number AS rowid FROM"
-            f" read_parquet([{paths}], filename = true, file_row_number = true)"
+            f" read_parquet([{paths}], filename = true, file_row_number = true, {AS_IT_IS})"
             f" JOIN q_file USING (filename) WHERE kind = '{table}'"
         )

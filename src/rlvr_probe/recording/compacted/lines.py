@@ -15,6 +15,7 @@ import msgspec
 
 from rlvr_probe.recording.compacted.about import read_about
 from rlvr_probe.recording.decode import FINE, Definition, RowDecoder
+from rlvr_probe.recording.schema import AS_IT_IS
 
 __all__ = ["HEAD", "RAW", "Lines", "lines_of", "opened", "rows_of"]
 
@@ -63,7 +64,8 @@ def rows_of(path: Path) -> Iterator[bytes]:
     try:
         with closing(opened()) as sql:
             found = sql.execute(
-                "SELECT line FROM read_parquet(?) WHERE kind = 'rows' ORDER BY seq", [str(path)]
+                f"SELECT line FROM read_parquet(?, {AS_IT_IS}) WHERE kind = 'rows' ORDER BY seq",
+                [str(path)],
             )
             while some := found.fetchmany(_ROWS):
                 yield "".join(f"{line}\n" for (line,) in some).encode()
@@ -164,7 +166,7 @@ class _Restored(RowDecoder):
 
     def _ask(self, what: str, where: str) -> duckdb.DuckDBPyConnection:
         return self._sql.cursor().execute(
-            f"SELECT {what} FROM read_parquet(?) WHERE {where}", [self._path]
+            f"SELECT {what} FROM read_parquet(?, {AS_IT_IS}) WHERE {where}", [self._path]
         )
 
     def _texts(self) -> Iterator[tuple[int, bytes]]:

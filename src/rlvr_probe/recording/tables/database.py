@@ -24,7 +24,7 @@ from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Progress
-from rlvr_probe.recording.schema import TABLES, VIEWS
+from rlvr_probe.recording.schema import AS_IT_IS, TABLES, VIEWS
 from rlvr_probe.recording.store import FineStore
 from rlvr_probe.recording.tables.fill import fill_workload
 from rlvr_probe.recording.trace import read_tables
@@ -185,7 +185,9 @@ def open_saved(
             if not path.is_file():
                 raise RecordingError(f"{path} is missing: save the tables again")
             literal = str(path).replace("'", "''")
-            sql.execute(f"CREATE VIEW {table.name} AS SELECT * FROM read_parquet('{literal}')")
+            sql.execute(
+                f"CREATE VIEW {table.name} AS SELECT * FROM read_parquet('{literal}', {AS_IT_IS})"
+            )
         for name, query in VIEWS.items():
             sql.execute(f"CREATE VIEW {name} AS {query}")
         yield Tables(sql, str(about.get("source")), tuple(map(str, about.get("notes", ()))))
