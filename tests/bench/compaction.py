@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import resource
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.bench.marked import run_marked
 from tests.bench.report import main, table
-from tests.golden import PROGRAM
 from tests.simulator.volume import write_volume
 
 __all__ = ["BAR_CPU_S", "BAR_S", "measure", "tables"]
@@ -48,7 +48,11 @@ def _case(count: int) -> dict[str, Any]:
         rows = write_volume(run, count).rows
         plain_b, plain = _size_b(run), _characterized(run, count)
         before_s = _children_s()
-        subprocess.run([PROGRAM, "compact", run], check=True, capture_output=True)
+        subprocess.run(
+            [Path(sys.executable).with_name("rlvr-probe"), "compact", run],
+            check=True,
+            capture_output=True,
+        )
         compacting_s = _children_s() - before_s
         compacted = _characterized(run, count)
         return {
