@@ -72,7 +72,7 @@ def _finished(folder: Path) -> Iterator[Path]:
     from rlvr_probe.sidecar.segments import LEAST_B, is_open_for_writing
     from rlvr_probe.sidecar.writers import Writers
 
-    over = set(Writers(folder, "", every_node=True).look_over())
+    over = Writers(folder, "", every_node=True).look_over()
     for path in sorted(folder.iterdir()):
         found = JOURNAL.fullmatch(path.name)
         if found is None or path.is_symlink():

@@ -47,24 +47,9 @@ import zlib
 from typing import Any, Final
 
 __all__ = [
-    "CHUNK_B",
-    "COMPACTED_SUFFIX",
-    "HEADER_KEYS",
-    "JOURNAL_SUFFIX",
-    "MOVED_SUFFIX",
-    "OPEN_HEADER",
-    "OPEN_MAGIC",
-    "OPEN_SLOT",
-    "OPEN_SLOTS",
-    "OPEN_SLOT_BYTES",
-    "OPEN_SUFFIX",
-    "PACKED_SUFFIX",
-    "PACKED_SUFFIXES",
-    "SCHEMA_VERSION",
-    "pack_block",
-    "segment_name",
-    "sum_row",
-    "unpack_block",
+    "CHUNK_B", "COMPACTED_SUFFIX", "HEADER_KEYS", "JOURNAL_SUFFIX", "MOVED_SUFFIX", "OPEN_HEADER",
+    "OPEN_MAGIC", "OPEN_SLOT", "OPEN_SLOTS", "OPEN_SLOT_BYTES", "OPEN_SUFFIX", "PACKED_SUFFIX",
+    "PACKED_SUFFIXES", "SCHEMA_VERSION", "pack_block", "segment_name", "sum_row", "unpack_block",
 ]  # fmt: skip
 
 SCHEMA_VERSION: Final = 2

@@ -133,6 +133,12 @@ class Journal:
         calls, total = self.totals.get(name, (0, 0))
         self.totals[name] = (calls + count, total + duration_ns)
 
+    def note_ends(self, spans: Set[int], watched: Set[int]) -> None:
+        """Note that fine spans ended: they are not open, and ``watched`` ones are finished."""
+        self.finished |= watched & spans
+        for span in self.opened.keys() & spans:
+            del self.opened[span]
+
     def add_unattributed_reward(
         self, start_ns: int, duration_ns: int, error: str | None, function: object
     ) -> None:
@@ -195,10 +201,7 @@ class JournalDecoder(RowDecoder):
             return
         journal.last_ns = max(journal.last_ns, self._mono_ns + last_ns)
         if asked := self._watched | journal.opened.keys():
-            found = ended(asked)
-            journal.finished |= self._watched & found
-            for span in journal.opened.keys() & found:
-                del journal.opened[span]
+            journal.note_ends(ended(asked), self._watched)
 
     def finish(self) -> Journal:
         """What there was, once all lines are decoded."""

@@ -340,8 +340,7 @@ def _read_segment(
         if part.path.name.endswith(schema.COMPACTED_SUFFIX):
             from rlvr_probe.recording.compacted.columns import read_compacted
 
-            gone = part.moved is not None and not part.path.exists()
-            path = part.moved if part.moved is not None and gone else part.path
+            path = part.path if part.moved is None or part.path.exists() else part.moved
             path = path if store is None else store.hold(path)
             about = read_compacted(decoder, path)
             skipped.update(about.skipped)

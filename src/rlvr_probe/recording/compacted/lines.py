@@ -119,8 +119,8 @@ class _Restored(RowDecoder):
         self._path = path
 
     def taker(self, known: Definition) -> Callable[[Any], object]:
-        """Lines are never decoded but for definitions."""
-        raise NotImplementedError
+        """Lines are decoded for definitions alone: rows are passed over."""
+        return lambda row: None
 
     def service(self, row: list[Any]) -> None:
         """Take a definition."""

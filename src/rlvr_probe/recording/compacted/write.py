@@ -214,8 +214,8 @@ class _Compactor(RowDecoder):
         self._columns.append((table, values))
 
     def keys(self, keys: Sequence[str | None]) -> int:
-        """Never asked: keys of batches are coarse."""
-        raise NotImplementedError
+        """Take none: a batch stays a line, with its keys."""
+        return -1
 
     def _note(self, known: Definition | None, row: Any) -> None:
         self._found.append((known, row))

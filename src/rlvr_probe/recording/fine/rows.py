@@ -163,10 +163,7 @@ class FineRows:
     def _note_ends(self, rows: _Rows) -> None:
         journal = self._journal
         if journal.opened or self._watched:
-            spans = set(rows.head("span"))
-            journal.finished |= self._watched & spans
-            for span in journal.opened.keys() & spans:
-                del journal.opened[span]
+            journal.note_ends(set(rows.head("span")), self._watched)
 
     def _add(self, table: str, values: Columns) -> None:
         if self._sink is not None and values["start"]:
