@@ -29,6 +29,7 @@ from rlvr_probe.cli import COMMANDS, CommandParser
 from rlvr_probe.config import Config
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.counters import COUNTERS
+from rlvr_probe.recording.lake import COLUMNS
 from rlvr_probe.recording.tables import TABLES as ANALYSIS_TABLES
 from rlvr_probe.recording.tables import VIEWS
 
@@ -192,6 +193,12 @@ def commands_table() -> str:
     return "\n".join(parts).rstrip()
 
 
+def lake_columns_table() -> str:
+    """What a list of runs says of each."""
+    rows = [(f"`{name}`", kind, meaning) for name, (kind, meaning) in COLUMNS.items()]
+    return _table(("column", "type", "meaning"), rows)
+
+
 def otlp_options_table() -> str:
     """Options of the destination ``otlp``."""
     parser = argparse.ArgumentParser(add_help=False)
@@ -328,6 +335,7 @@ TABLES = {
     "open_header": open_header_table,
     "open_slot": open_slot_table,
     "commands": commands_table,
+    "lake_columns": lake_columns_table,
     "otlp_options": otlp_options_table,
     "otlp_spans": otlp_spans_table,
     "otlp_attributes": otlp_attributes_table,

@@ -7,6 +7,7 @@
     ├── ConfigError       an argument or RLVR_PROBE_* variable has an unusable value
     ├── RecordingError    a recording cannot be read, or is not one
     ├── WorkloadError     a recording holds no workload that can be converted
+    ├── StorageError      object storage does not answer, or refuses
     ├── SteeringError     a workload cannot be replayed, or not by this command as it is set
     └── ValidationError   a workload directory breaks its format
 
@@ -22,6 +23,7 @@ __all__ = [
     "ProbeError",
     "RecordingError",
     "SteeringError",
+    "StorageError",
     "ValidationError",
     "WorkloadError",
 ]
@@ -45,6 +47,18 @@ class RecordingError(ProbeError):
 
 class WorkloadError(ProbeError):
     """A recording holds nothing that can be converted, or two jobs that cannot be distinguished."""
+
+
+class StorageError(ProbeError):
+    """Object storage does not answer, or refuses.
+
+    Attributes:
+        kind: Class of the error that its library raised; a message may hold what is secret.
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class SteeringError(ProbeError):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from html import escape
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.access import whose
@@ -285,7 +284,8 @@ def open_run(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
 
     Args:
         path: A run folder, a folder of runs, of which the newest is taken, tables that
-            ``characterize --save`` kept, or several folders of one run, where nodes kept a part of
+            ``characterize --save`` kept, a run of a lake, also one such as
+            ``s3://bucket/name/run=ID``, or several folders of one run, where nodes kept a part of
             it each.
 
     Raises:
@@ -293,18 +293,23 @@ def open_run(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
         RecordingError: There is no recording, it cannot be read, or there are two.
     """
     require("duckdb", "open_run()")
-    from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
+    from rlvr_probe.recording.lake import local_folder, tables_in
+    from rlvr_probe.recording.tables import open_saved, open_tables
+    from rlvr_probe.storage import is_remote, to_place
 
     given = [path] if isinstance(path, (str, os.PathLike)) else path
-    paths = [Path(part).expanduser() for part in given]
+    places = [to_place(os.fspath(part)) for part in given]
+    paths = [place if is_remote(place) else place.expanduser() for place in places]
     if not paths:
         raise RecordingError("expected a folder of a run, found none")
     for part in paths:
         check_readable(part)
     with ExitStack() as stack:
-        if len(paths) == 1 and is_saved(paths[0]):
-            tables = stack.enter_context(open_saved(paths[0], signals=False))
+        saved = tables_in(paths[0]) if len(paths) == 1 else None
+        if saved is not None:
+            tables = stack.enter_context(open_saved(saved, signals=False))
             return Run(tables, stack.pop_all())
+        paths = [stack.enter_context(local_folder(part)) for part in paths]
         # Found once: another run may start meanwhile.
         runs = [find_run(part) for part in paths]
         notes = [

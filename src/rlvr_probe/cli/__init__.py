@@ -57,6 +57,7 @@ COMMANDS = (
     "compare",
     "fidelity",
     "stuck",
+    "ls",
     "compact",
     "convert",
     "validate",

@@ -6,8 +6,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +34,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "sources",
         metavar="SOURCE",
-        type=Path,
         nargs="+",
-        help="a run folder, a folder of runs: the newest, a workload directory, or saved tables;"
-        " several folders of one run, where nodes kept a part of it each",
+        help="a run folder, a folder of runs: the newest, a workload directory, saved tables, or a"
+        " run of a lake; several folders of one run, where nodes kept a part of it each",
     )
     parser.add_argument(
         "--slots",
@@ -55,6 +54,12 @@ def add_parser(subparsers: Subparsers) -> None:
         type=Path,
         help="keep the tables as Parquet in DIR, which is made: a SOURCE that opens fast",
     )
+    parser.add_argument(
+        "--lake",
+        metavar="LAKE",
+        help="keep them in a lake of runs, in place of what it has of this one: a folder, or a"
+        " place such as s3://bucket/name",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -68,16 +73,17 @@ def execute(args: argparse.Namespace) -> int:
     """Characterize and return the exit code."""
     from rlvr_probe.analysis.open_run import require
     from rlvr_probe.cli.chosen_run import ReadingProgress
-    from rlvr_probe.config import access_of
     from rlvr_probe.exporter import check_place
-    from rlvr_probe.exporter.atomic_output import check_file, placed, placed_file
+    from rlvr_probe.exporter.atomic_output import check_file, placed_file
     from rlvr_probe.report.render import draw
 
     require("duckdb", "characterize")
     from rlvr_probe.analysis.characterization import characterize
-    from rlvr_probe.recording.tables import save_tables
+    from rlvr_probe.analysis.run_summary import summary_of
+    from rlvr_probe.recording.lake import TABLES, put_summary, run_folder
     from rlvr_probe.report.characterize import lay_out_characterization, to_document
     from rlvr_probe.report.page import write_page
+    from rlvr_probe.storage import to_place
 
     # Before minutes of work, not after them.
     for target in (args.html, None if args.json in (None, "-") else Path(args.json)):
@@ -87,14 +93,15 @@ def execute(args: argparse.Namespace) -> int:
         check_place(args.save)
         if os.path.lexists(args.save):
             raise ProbeError(f"{args.save} is there already; give the name of a new directory")
-    with orderly(), ReadingProgress() as progress, _tables(args.sources, progress) as tables:
+    lake = None if args.lake is None else to_place(args.lake)
+    sources = [to_place(source) for source in args.sources]
+    with orderly(), ReadingProgress() as progress, _tables(sources, progress) as tables:
         found = characterize(tables, slots=args.slots)
         if args.save is not None:
-            access = access_of(os.environ)
-            with placed(
-                args.save, force=False, replaceable=lambda _: False, access=access
-            ) as folder:
-                save_tables(tables, folder)
+            _save(tables, args.save, force=False)
+        if lake is not None:
+            _save(tables, run_folder(lake, tables.source) / TABLES, force=True)
+            put_summary(lake, tables.source, summary_of(tables, found))
         if args.html is not None:
             with placed_file(args.html) as path:
                 write_page(path, tables, found)
@@ -109,18 +116,38 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tables(sources: Sequence[Path], progress: ReadingProgress) -> AbstractContextManager[Tables]:
-    from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
+def _save(tables: Tables, place: Path, *, force: bool) -> None:
+    """Keep the tables in a new folder; with ``force`` in place of others."""
+    from rlvr_probe.config import access_of
+    from rlvr_probe.exporter.atomic_output import placed
+    from rlvr_probe.recording.tables import is_saved, save_tables
+    from rlvr_probe.storage import is_remote
 
-    for source in sources:
-        reader = _reader(source)
-        if reader is None and not is_saved(source):
-            continue
-        if len(sources) > 1:
+    if is_remote(place):
+        save_tables(tables, place)
+        return
+    with placed(place, force=force, replaceable=is_saved, access=access_of(os.environ)) as folder:
+        save_tables(tables, folder)
+
+
+@contextmanager
+def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
+    from rlvr_probe.cli.chosen_run import open_chosen
+    from rlvr_probe.recording.lake import tables_in
+    from rlvr_probe.recording.tables import open_tables
+
+    kinds = [(source, _reader(source)) for source in sources]
+    for source, reader in kinds if len(sources) > 1 else ():
+        if reader is not None or tables_in(source) is not None:
             kind = "saved tables" if reader is None else f"a {reader.name} workload"
             raise ProbeError(f"{source} holds {kind}; expected folders of one run, or one SOURCE")
-        return open_saved(source) if reader is None else open_tables(reader.read(source))
-    return open_tables(sources, progress=progress)
+    [(source, reader), *more] = kinds
+    with (
+        open_tables(sources, progress=progress) if more
+        else open_tables(reader.read(source)) if reader is not None
+        else open_chosen(source, progress, hold=True) as tables
+    ):  # fmt: skip
+        yield tables
 
 
 def _reader(source: Path) -> WorkloadReader | None:
@@ -128,10 +155,11 @@ def _reader(source: Path) -> WorkloadReader | None:
     from rlvr_probe.cli.chosen_run import choose_run
     from rlvr_probe.cli.installed_exporters import find_reader
     from rlvr_probe.recording import check_readable
-    from rlvr_probe.recording.tables import is_saved
+    from rlvr_probe.recording.lake import tables_in
+    from rlvr_probe.storage import is_remote
 
     check_readable(source)
-    if is_saved(source):
+    if is_remote(source) or tables_in(source) is not None:
         return None
     try:
         choose_run(source)

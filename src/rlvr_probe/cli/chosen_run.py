@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,9 @@ from rlvr_probe.cli import complain
 
 if TYPE_CHECKING:
     from rlvr_probe.model.trace import Trace
+    from rlvr_probe.recording.tables import Tables
 
-__all__ = ["ReadingProgress", "choose_run", "read_chosen"]
+__all__ = ["ReadingProgress", "choose_run", "open_chosen", "read_chosen"]
 
 _AFTER_S = 0.5
 _EVERY_S = 0.2
@@ -48,6 +51,35 @@ def read_chosen(path: Path) -> tuple[Path, Trace]:
     folder = choose_run(path)
     with ReadingProgress() as progress:
         return folder, read_run(folder, progress=progress)
+
+
+@contextmanager
+def open_chosen(source: Path, progress: ReadingProgress, *, hold: bool = False) -> Iterator[Tables]:
+    """The tables of what ``source`` means: saved ones, or those of a run, which may be in a lake.
+
+    Args:
+        source: As the user named it.
+        progress: Called with bytes read.
+        hold: As for :func:`~rlvr_probe.recording.tables.saved.open_saved`.
+
+    Raises:
+        RecordingError: There is nothing to read.
+    """
+    from rlvr_probe.recording import check_readable
+    from rlvr_probe.recording.lake import local_folder, tables_in
+    from rlvr_probe.recording.tables import open_saved, open_tables
+
+    check_readable(source)
+    saved = tables_in(source)
+    if saved is not None:
+        with open_saved(saved, hold=hold) as tables:
+            yield tables
+        return
+    with (
+        local_folder(source) as folder,
+        open_tables(choose_run(folder), progress=progress) as tables,
+    ):
+        yield tables
 
 
 class ReadingProgress:

@@ -28,8 +28,9 @@ def add_parser(subparsers: Subparsers) -> None:
         " extra analysis.",
     )
     parser.add_argument(
-        "runs", metavar="RUN", type=Path, nargs="+",
-        help="a run folder, a folder of runs: the newest, or saved tables; the first is A",
+        "runs", metavar="RUN", nargs="+",
+        help="a run folder, a folder of runs: the newest, saved tables, or a run of a lake; the"
+        " first is A",
     )  # fmt: skip
     parser.add_argument(
         "--steps", metavar="FIRST:LAST", type=_steps, nargs="+", default=[],
@@ -68,10 +69,11 @@ def execute(args: argparse.Namespace) -> int:
     from rlvr_probe.analysis.comparison import compare
     from rlvr_probe.report.compare import lay_out_comparisons, to_document
     from rlvr_probe.report.comparison_page import comparison_page
+    from rlvr_probe.storage import to_place
 
     check_outputs(args)
     with orderly():
-        before, *others = _sides(args.runs, args.steps)
+        before, *others = _sides(list(map(to_place, args.runs)), args.steps)
         found = [compare(before, after) for after in others]
         failed = [] if args.fail_above is None else [
             change for comparison in found for change in comparison.fails(args.fail_above)
@@ -103,14 +105,8 @@ def _sides(runs: Sequence[Path], ranges: Sequence[Steps]) -> list[Side]:
 
 def _side(run: Path, steps: Steps | None) -> Side:
     from rlvr_probe.analysis.comparison import read_side
-    from rlvr_probe.cli.chosen_run import ReadingProgress, choose_run
-    from rlvr_probe.recording import check_readable
-    from rlvr_probe.recording.tables import is_saved, open_saved, open_tables
+    from rlvr_probe.cli.chosen_run import ReadingProgress, open_chosen
 
-    check_readable(run)
-    with ReadingProgress() as progress:
-        saved = is_saved(run)
-        with (
-            open_saved(run) if saved else open_tables(choose_run(run), progress=progress) as tables
-        ):
-            return read_side(tables, steps)
+    # Causes, of which there are only those of all steps, take many questions.
+    with ReadingProgress() as progress, open_chosen(run, progress, hold=steps is None) as tables:
+        return read_side(tables, steps)

@@ -16,6 +16,7 @@ from rlvr_probe.filesystem import reach
 from rlvr_probe.model import schema
 from rlvr_probe.recording.chunks import Source, open_source
 from rlvr_probe.spool import every, find
+from rlvr_probe.storage import is_remote
 
 __all__ = [
     "JOURNAL", "RunFiles", "Segment", "check_readable", "find_run", "list_denied", "list_files",
@@ -204,9 +205,12 @@ def _list(folder: Path) -> RunFiles:
             process, number = journal[1], int(journal[2])
             parts = files.segments.setdefault(process, [])
             at = known.setdefault((process, number), len(parts))
-            # The plain one comes first; where several are there, they hold the same lines.
+            # The plain one comes first; where several are there, they hold the same lines, but for
+            # a lake, where a plain one may be a first part.
             if at == len(parts):
                 parts.append(Segment(process, number, path, status.st_size))
+            elif parts[at].moved is None and parts[at].path.parent == path.parent:
+                parts[at] = Segment(process, number, path, status.st_size)
             elif parts[at].moved is None and parts[at].path.parent != path.parent:
                 parts[at] = replace(parts[at], moved=path)
         elif table is not None:
@@ -271,6 +275,8 @@ def check_readable(path: Path) -> None:
     Raises:
         RecordingError: It may not, or a folder above it may not be looked into.
     """
+    if is_remote(path):  # who may is found out by reading
+        return
     try:
         path.stat()
     except PermissionError:
