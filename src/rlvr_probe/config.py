@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ConfigError
+from rlvr_probe.storage import is_remote
 
 __all__ = [
     "ARM", "AUTO", "DISABLED", "OFF", "OWNER", "REPLAY", "Config", "access_of", "place_note",
@@ -73,6 +74,8 @@ class Config:
         spool: Where processes write a run whose folder is on a network file system, until the
             sidecar moves it there: ``auto``, a folder on a local disk of each node, or ``off``. A
             folder is used wherever the run folder is. ``RLVR_PROBE_SPOOL``.
+        upload: Lake in object storage, such as ``s3://bucket/name``, that the sidecar uploads the
+            run to as it goes on; None: nowhere. ``RLVR_PROBE_UPLOAD``.
         live: Whether what is asked for in the environment (a collector of OpenTelemetry, by its
             own variables) receives the run from that process while it goes on.
             ``RLVR_PROBE_LIVE``.
@@ -96,6 +99,7 @@ class Config:
     sidecar: bool = True
     gpu_hz: float = 5.0
     spool: str = AUTO
+    upload: str | None = None
     live: bool = True
     group_readable: bool = False
     source: str | None = None
@@ -230,6 +234,8 @@ def _convert(name: str, value: object, source: str) -> object:
             return _frameworks(value)
         if name == "source":
             return _inheritable(str(value))
+        if name == "upload":
+            return _upload(str(value))
         if name == "flush_s":
             return _within(float, value, 0.001, 60.0)
         if name == "queue_rows":
@@ -305,6 +311,13 @@ def _spool(text: str) -> str:
     if not os.path.isabs(path):
         raise ValueError(f"expected {AUTO!r}, {OFF!r} or an absolute path")
     return os.path.normpath(path)
+
+
+def _upload(text: str) -> str:
+    """A place in object storage."""
+    if not is_remote(_inheritable(text)) or not all(text.partition("://")):
+        raise ValueError("expected a place in object storage, for example s3://bucket/name")
+    return text.rstrip("/")
 
 
 def _run_id(text: str) -> str:

@@ -59,6 +59,7 @@ COMMANDS = (
     "stuck",
     "ls",
     "compact",
+    "upload",
     "convert",
     "validate",
     "export",

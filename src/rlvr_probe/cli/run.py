@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rlvr_probe.cli import Subparsers
-from rlvr_probe.exceptions import ConfigError
+from rlvr_probe.exceptions import ConfigError, ProbeError
 
 if TYPE_CHECKING:
     from rlvr_probe.config import Config
@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
             out=args.out,
             run_id=args.run_id,
             frameworks=args.frameworks,
-            first=_sent_meanwhile,
+            first=_before,
         )
     except ConfigError as error:
         print(f"rlvr-probe run: error: {error}", file=sys.stderr)
@@ -72,6 +72,22 @@ def execute(args: argparse.Namespace) -> int:
         # Closed by the process that started us. What ends every command flushes it.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for good
     return status
+
+
+def _before(config: Config) -> str:
+    """Look at where the run goes as it goes on; what to say of that.
+
+    Raises:
+        ConfigError: The lake cannot be reached, which the sidecar would find out hours later.
+    """
+    if config.sidecar and config.upload is not None:
+        from rlvr_probe.storage import to_place
+
+        try:
+            to_place(config.upload)
+        except ProbeError as error:
+            raise ConfigError(f"RLVR_PROBE_UPLOAD: {error}") from None
+    return _sent_meanwhile(config)
 
 
 def _sent_meanwhile(config: Config) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_probe.model import schema
 
-__all__ = ["Slot", "Table", "parse_table", "read_ended", "read_table"]
+__all__ = ["Slot", "Table", "parse_table", "read_ended", "read_table", "read_whole_table"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SIZE = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
@@ -71,6 +71,20 @@ def read_table(path: Path, process: str) -> Table | None:
         if not table.damaged and not table.bad_slots:
             break
     return table
+
+
+def read_whole_table(path: Path, process: str) -> bytes | None:
+    """A table of open spans as it was at one moment; None if there is none, or it changes."""
+    for _ in range(_TRIES):
+        try:
+            with path.open("rb", buffering=0) as file:
+                data = file.read(_SIZE + 1)
+        except OSError:
+            return None
+        table = parse_table(data, process)
+        if not table.damaged and not table.bad_slots:
+            return data
+    return None
 
 
 def read_ended(path: Path, process: str) -> bool | None:

@@ -15,6 +15,7 @@ from rlvr_probe.config import Config
 from rlvr_probe.devices.host import HostBackend
 from rlvr_probe.devices.sampler import Sampler
 from rlvr_probe.probe.election import BURST
+from rlvr_probe.probe.identity import NODE_DIGITS
 from rlvr_probe.sidecar.compactor import Compactor
 from rlvr_probe.sidecar.journal import SidecarJournal
 from rlvr_probe.sidecar.live import ASKED_S, Children
@@ -28,6 +29,7 @@ from rlvr_probe.sidecar.segments import (
 )
 from rlvr_probe.sidecar.spool_child import Spool
 from rlvr_probe.sidecar.startup import Lock
+from rlvr_probe.sidecar.upload_child import UploadChild
 from rlvr_probe.sidecar.writers import Finished, Writers
 from rlvr_probe.spool import read_target
 
@@ -86,7 +88,7 @@ class Sidecar:
             lock: Held by this process.
             signals: What makes it leave; blocked in the thread that runs it, and waited for.
             last_s: How long it may go on compressing when there is nothing else to do, s.
-            move_s: How long it may go on moving the spool then, s.
+            move_s: How long it may go on moving the spool then, and uploading, each, s.
             spool: Where the processes of this node write, if that is not the run folder.
             every_node: Compress what is finished of other nodes, too.
             beat: Called about once a second as long as nothing hangs.
@@ -110,6 +112,10 @@ class Sidecar:
         self._spool: Spool | None = None
         if spool is not None and target is not None:
             self._spool = Spool(spool, target, self._log.fault)
+        self._upload: UploadChild | None = None
+        if config.upload is not None:
+            prefix = "p" if every_node else f"p{self._log.process[:NODE_DIGITS]}"
+            self._upload = UploadChild(folder, config.upload, prefix, self._log.fault)
         self._rows: list[Sequence[Any]] = []
         self._begun = False
         self._settled = False
@@ -169,6 +175,7 @@ class Sidecar:
         self._delete_redundant(now_ns)
         self._look_after(now_ns)
         self._look_after_spool(now_ns)
+        self._look_after_upload(now_ns)
 
     @guard.fail_open("sidecar.live")
     def _look_after(self, now_ns: int) -> None:
@@ -178,6 +185,21 @@ class Sidecar:
     def _look_after_spool(self, now_ns: int) -> None:
         if self._spool is not None:
             self._spool.look(now_ns)
+
+    @guard.fail_open("sidecar.upload")
+    def _look_after_upload(self, now_ns: int) -> None:
+        if self._upload is not None and self._begun:
+            self._upload.look(now_ns)
+
+    @guard.fail_open("sidecar.upload")
+    def _end_upload(self, reason: str) -> None:
+        if self._upload is None:
+            return
+        beat = (lambda: None) if self._beat is None else self._beat
+        if reason != "exit" or not self._begun:
+            self._upload.stop()
+        else:
+            self._upload.finish(self._move_s, beat)
 
     @guard.fail_open("sidecar.spool", False)
     def _end_spool(self, reason: str) -> bool:
@@ -325,4 +347,5 @@ class Sidecar:
         self._compactor.close()
         if self._end_spool(reason) or self._begun:
             self._lock.settle()
+        self._end_upload(reason)
         self._be_asked()

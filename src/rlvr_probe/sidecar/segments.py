@@ -25,7 +25,7 @@ from rlvr_probe.recording.chunks import Chunks, read_chunks
 
 __all__ = [
     "LEAST_B", "SLICE_B", "Copy", "compact", "compress", "delete_unfinished", "is_finished",
-    "is_open_for_writing", "place", "sync_folder", "unfinished",
+    "is_open_for_writing", "last_end", "place", "sync_folder", "unfinished",
 ]  # fmt: skip
 
 LEAST_B: Final = 64 * 1024
@@ -247,7 +247,7 @@ class Copy:
             if same_b < there_b:
                 os.ftruncate(self._fd, same_b)
             # A sum of which a part is there would not be found in the rest.
-            self.done_b = _last_end(source, same_b)
+            self.done_b = last_end(source, same_b)
 
     def _write(self, data: bytes) -> None:
         view, done = memoryview(data), 0
@@ -326,7 +326,7 @@ def _read(fd: int, begin_b: int, *, whole: bool) -> bytes:
         size_b *= 2
 
 
-def _last_end(fd: int, end_b: int) -> int:
+def last_end(fd: int, end_b: int) -> int:
     """Where the last chunk ends that is whole before ``end_b``."""
     size_b = SLICE_B
     while True:

@@ -20,7 +20,7 @@ from rlvr_probe.model import schema
 from rlvr_probe.probe.identity import NODE_DIGITS
 from rlvr_probe.probe.journal.space import Room, write_room
 from rlvr_probe.probe.journal.writer import ignore
-from rlvr_probe.recording.opentable import parse_table
+from rlvr_probe.recording.opentable import read_whole_table
 from rlvr_probe.sidecar.segments import (
     LEAST_B,
     Copy,
@@ -43,8 +43,6 @@ _NAME: Final = re.compile(
     rf"(|{'|'.join(map(re.escape, (*_PACKED, _MOVED)))})"
     rf"|{re.escape(schema.OPEN_SUFFIX)}|{re.escape(LEAVING_SUFFIX)})"
 )
-_TABLE_B: Final = (schema.OPEN_SLOTS + 1) * schema.OPEN_SLOT_BYTES
-_TRIES: Final = 3
 _KEPT_S: Final = 1.0
 """How long what was compressed stays beside it in the run folder, at the end."""
 
@@ -141,7 +139,7 @@ class Mover:
 
     def _process(self, process: str, forms: _Forms, *, over: bool) -> None:
         # Before the journal: it must not name lines that are missing.
-        table = _read_table(self._spool / f"p{process}{schema.OPEN_SUFFIX}", process)
+        table = read_whole_table(self._spool / f"p{process}{schema.OPEN_SUFFIX}", process)
         last = max(forms, default=-1)
         for number, kinds in sorted(forms.items()):
             name = schema.segment_name(process, number)
@@ -268,17 +266,3 @@ def _same_size(path: Path, other: Path) -> bool:
         return path.stat().st_size == other.stat().st_size
     except FileNotFoundError:
         return False
-
-
-def _read_table(path: Path, process: str) -> bytes | None:
-    """A table of open spans as it was at one moment; None if there is none, or it changes."""
-    for _ in range(_TRIES):
-        try:
-            with path.open("rb", buffering=0) as file:
-                data = file.read(_TABLE_B + 1)
-        except OSError:
-            return None
-        table = parse_table(data, process)
-        if not table.damaged and not table.bad_slots:
-            return data
-    return None
