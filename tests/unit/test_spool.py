@@ -375,6 +375,52 @@ def test_a_spool_that_somebody_writes_to_again_stays(tmp_path: Path) -> None:
     assert (target / source.name).exists()
 
 
+def test_a_node_may_have_had_more_processes_than_one_may_have_open_files(tmp_path: Path) -> None:
+    import resource
+
+    folder, target = tmp_path / "spool", tmp_path / "runs" / "one"
+    for number in range(2, 62):
+        JournalFile(folder, number).close()
+    growing = journal(folder, 100)
+    data = growing.read_bytes()
+    growing.write_bytes(data[:3_000])
+    mover = Mover(folder, Target(target, network=False))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = open_files()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before) + 30, hard))
+    try:
+        mover.round()
+        assert open_files() == before
+        for size in (5_000, len(data)):
+            growing.write_bytes(data[:size])
+            mover.round()
+            assert len(open_files() - before) == 1
+        assert mover.finish() is False
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (target / growing.name).read_bytes() == data
+    assert len(list(target.glob("p*.jsonl"))) == 61
+    assert not folder.exists()
+
+
+def open_files() -> set[int]:
+    """Descriptors of this process that stay open."""
+    return {int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+
+
+def test_a_file_that_changed_between_two_rounds_is_compared_once_more(tmp_path: Path) -> None:
+    source, target = journal(tmp_path, 100), tmp_path / "copy"
+    data = source.read_bytes()
+    source.write_bytes(data[:3_000])
+    copy = Copy(source, target)
+    copy.run(whole=False)
+    there = len(target.read_bytes())
+    target.write_bytes(bytes(there))
+    source.write_bytes(data)
+    copy.run(whole=False)
+    assert target.read_bytes() == data
+
+
 # ---------------------------------------------------------------- who reads
 
 

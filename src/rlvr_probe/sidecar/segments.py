@@ -167,12 +167,18 @@ SLICE_B: Final = 4 << 20
 _SUM: Final = b'\n["sum",'
 _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
+_Identity = tuple[int, int, int, int]
+"""Device, number, size and time of the last change of a file."""
+
 
 class Copy:
     """A segment of a spool that may still be written to, copied as it grows. Used by one thread.
 
     What is there is never made worse: it is compared first, and only what is missing is written,
     each byte at its place. So a copy that was killed anywhere is gone on with, and two do no harm.
+
+    Its file stays open between calls only as long as it grows: a node may have had more processes
+    than a process may have open files.
 
     Attributes:
         done_b: How much of it is in the run folder for good, bytes from its start.
@@ -186,6 +192,7 @@ class Copy:
         self._access = access
         self._fd = -1
         self._kept = False
+        self._rested: _Identity | None = None
 
     def run(self, *, whole: bool) -> None:
         """Copy what is new.
@@ -197,7 +204,9 @@ class Copy:
             OSError: It cannot be read, or not written; what is in the run folder is its first part.
         """
         if self.is_whole():
+            self._rest()
             return
+        grows = not whole and (self._fd >= 0 or self._rested is not None)
         source = os.open(self._source, os.O_RDONLY | _FLAGS)
         try:
             self._ready(source)
@@ -208,6 +217,8 @@ class Copy:
                 self._sync()
         finally:
             os.close(source)
+            if not grows:
+                self._rest()
 
     def is_whole(self) -> bool:
         """Whether everything in it is in the run folder.
@@ -217,7 +228,8 @@ class Copy:
         """
         if self._kept:
             return True
-        if self._fd < 0 or self._source.stat().st_size != self.done_b:
+        begun = self._fd >= 0 or self._rested is not None
+        if not begun or self._source.stat().st_size != self.done_b:
             return False
         try:
             return self._target.stat().st_size >= self.done_b
@@ -227,12 +239,32 @@ class Copy:
     def close(self) -> None:
         """Close the file in the run folder; who goes on compares it again."""
         fd, self._fd = self._fd, -1
-        self.done_b = 0
+        self.done_b, self._rested = 0, None
         if fd >= 0:
             os.close(fd)
 
+    def _rest(self) -> None:
+        """Close the file in the run folder, to go on there unless it changes meanwhile."""
+        if self._fd >= 0:
+            self._rested = _identity(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _wake(self) -> bool:
+        """Whether the file is open again and as it was."""
+        if self._rested is None:
+            return False
+        try:
+            self._fd = os.open(self._target, os.O_RDWR | _FLAGS)
+        except FileNotFoundError:
+            return False
+        return _identity(self._fd) == self._rested
+
     def _ready(self, source: int) -> None:
-        if self._fd >= 0 and os.fstat(self._fd).st_nlink and self._target.exists():
+        if self._fd < 0:
+            if self._wake():
+                return
+        elif os.fstat(self._fd).st_nlink and self._target.exists():
             return
         self.close()
         self._fd = self._access.open(self._target, os.O_RDWR | os.O_CREAT | _FLAGS)
@@ -268,6 +300,11 @@ class Copy:
         except OSError:  # what was written before may be lost
             self.close()
             raise
+
+
+def _identity(fd: int) -> _Identity:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def place(data: bytes | Path, target: Path, access: Access = PRIVATE) -> None:
