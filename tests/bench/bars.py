@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench import analysis, compaction, conversion, rate, slowdown
+from tests.bench import analysis, compaction, conversion, ranks, rate, slowdown
 from tests.bench.report import table
 
 __all__ = ["judge", "tables"]
@@ -51,6 +51,7 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         ),
         *_analysis(figures.get("analysis")),
         _compaction(figures.get("compaction")),
+        _ranks(figures.get("ranks")),
     ]
 
 
@@ -83,6 +84,20 @@ def _compaction(figures: dict[str, Any] | None) -> tuple[str, str, str, str]:
         f"{found['s']:.0f} s, {found['cpu_s']:.0f} CPU s, {found['memory_b'] / 2**30:.2f} GiB"
     )
     return *said, measured, _met(met and found["memory_b"] <= analysis.BAR_B)
+
+
+def _ranks(figures: dict[str, Any] | None) -> tuple[str, str, str, str]:
+    said = (
+        "2,048 real ranks: a step of each, and characterizing all",
+        f"{ranks.ARGUS_B:,} bytes, {analysis.BAR_S:g} s, {analysis.BAR_B / 2**30:g} GiB",
+    )
+    if figures is None:
+        return *said, "not measured", "not known"
+    case = figures["cases"][-1]
+    step_b = case["folder_b"] / case["ranks"] / figures["steps"]
+    seconds, memory_b = case["characterize"]["s"], case["characterize"]["memory_b"]
+    met = step_b <= ranks.ARGUS_B and seconds <= analysis.BAR_S and memory_b <= analysis.BAR_B
+    return *said, f"{step_b:,.0f} bytes, {seconds:.0f} s, {memory_b / 2**30:.2f} GiB", _met(met)
 
 
 def _slowdown(what: str, figures: dict[str, Any] | None) -> tuple[str, str, str, str]:

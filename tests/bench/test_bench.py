@@ -122,6 +122,18 @@ def test_a_recording_is_characterized_before_and_after_it_was_compacted(tmp_path
 
 
 @runs_the_bench
+def test_every_step_and_trajectory_of_many_real_processes_is_read_again(tmp_path: Path) -> None:
+    figures = quick("ranks", tmp_path)  # which fails if one is missing
+    assert [case["ranks"] for case in figures["cases"]] == [16, 32]
+    for case in figures["cases"]:
+        assert case["trajectories"] == case["ranks"] * figures["steps"] * 8
+        # A journal and a table of each rank and sidecar, and .gitignore.
+        assert case["files"] >= 2 * (case["ranks"] + case["nodes"]) + 1
+        assert case["rank_memory_b"] > case["bare_memory_b"] > 0
+        assert case["sidecar_memory_b"] > 0
+
+
+@runs_the_bench
 def test_a_real_training_is_recorded_in_some_blocks_and_not_in_others(tmp_path: Path) -> None:
     for one in quick("slowdown", tmp_path)["trainings"].values():
         assert one["steps"] == one["pairs"] * 2 * one["block_steps"]
@@ -213,9 +225,11 @@ def test_each_bar_can_be_missed() -> None:
     }
     late = {"s": 50.0, "cpu_s": 96.0, "memory_b": 1 << 30}
     worse["compaction"] = {"cases": [{"compacted": late}]}
+    small = {"ranks": 1, "folder_b": 100, "characterize": {"s": 61.0, "memory_b": 1 << 30}}
+    worse["ranks"] = {"steps": 1, "cases": [small]}
     for family in ("slowdown", "beside"):
         worse[family] = {"trainings": {"small": summary(6.0)}}
-    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 10
+    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 11
 
 
 # ---------------------------------------------------------------- documentation
