@@ -65,7 +65,7 @@ picture: $(READY) ## the report in the README, light and dark; needs Chromium
 lock: $(READY) ## resolve requirements/*.in again; newer versions only with ARGS=--upgrade
 	$(LOCK) --python-version 3.11 --no-emit-package torch $(ARGS) requirements/dev.in --output-file requirements/dev.txt
 	$(LOCK) --python-version 3.11 $(ARGS) requirements/docs.in --output-file requirements/docs.txt
-	$(LOCK) --python-version 3.10 --resolution lowest-direct --extra analysis --extra cli --extra host $(ARGS) pyproject.toml requirements/oldest.in \
+	$(LOCK) --python-version 3.10 --resolution lowest-direct --extra analysis --extra cli --extra host --extra s3 $(ARGS) pyproject.toml requirements/oldest.in \
 		--output-file requirements/oldest.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/verl.in --output-file requirements/verl.txt
 	$(LOCK) --python-version 3.11 --no-deps requirements/openrlhf.in --output-file requirements/openrlhf.txt

@@ -33,6 +33,8 @@ def to_place(text: str) -> Path:
     try:
         with answering(text):
             place: Path = import_module("upath").UPath(text)
+            # What was listed earlier in this process may have changed since.
+            place.fs.invalidate_cache()  # type: ignore[attr-defined]
             place.exists()
     except ImportError as error:
         raise ProbeError(

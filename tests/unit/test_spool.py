@@ -20,7 +20,8 @@ from rlvr_probe.probe.journal.space import FINE, SAMPLES, Room, write_room
 from rlvr_probe.probe.recorder import Recorder
 from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.recording.follow.window import Window
-from rlvr_probe.sidecar.segments import Copy, place
+from rlvr_probe.sidecar.segment_copy import Copy
+from rlvr_probe.sidecar.segments import place
 from rlvr_probe.sidecar.spool_mover import Mover
 from rlvr_probe.spool import Target, choose, find, home, read_target
 from tests.journals import JournalFile, key

@@ -118,10 +118,10 @@ def test_nodes_upload_their_own_files(bucket: str, tmp_path: Path) -> None:
         journal(tmp_path / "run", 5, number).close()
     one, other = sorted((tmp_path / "run").glob("p*.jsonl"))
     Uploader(tmp_path / "run", to_place(bucket), other.name[:17]).round(whole=True)
-    root = to_place(f"{bucket}/run=run-1/recording")
-    assert [path.name for path in root.iterdir()] == [other.name]
+    root = f"{bucket}/run=run-1/recording"
+    assert [path.name for path in to_place(root).iterdir()] == [other.name]
     Uploader(tmp_path / "run", to_place(bucket), one.name[:17]).round(whole=True)
-    assert sorted(path.name for path in root.iterdir()) == [one.name, other.name]
+    assert sorted(path.name for path in to_place(root).iterdir()) == [one.name, other.name]
 
 
 JOB = """

@@ -132,7 +132,7 @@ def _save(tables: Tables, place: Path, *, force: bool) -> None:
 
 @contextmanager
 def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
-    from rlvr_probe.cli.chosen_run import open_chosen
+    from rlvr_probe.cli.chosen_run import choose_run, open_chosen
     from rlvr_probe.recording.lake import tables_in
     from rlvr_probe.recording.tables import open_tables
 
@@ -143,7 +143,7 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
             raise ProbeError(f"{source} holds {kind}; expected folders of one run, or one SOURCE")
     [(source, reader), *more] = kinds
     with (
-        open_tables(sources, progress=progress) if more
+        open_tables(list(map(choose_run, sources)), progress=progress) if more
         else open_tables(reader.read(source)) if reader is not None
         else open_chosen(source, progress, hold=True) as tables
     ):  # fmt: skip
@@ -152,9 +152,8 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
 
 def _reader(source: Path) -> WorkloadReader | None:
     """The format of a workload; None of anything else. A recording is shown to no exporter."""
-    from rlvr_probe.cli.chosen_run import choose_run
     from rlvr_probe.cli.installed_exporters import find_reader
-    from rlvr_probe.recording import check_readable
+    from rlvr_probe.recording import check_readable, find_run
     from rlvr_probe.recording.lake import tables_in
     from rlvr_probe.storage import is_remote
 
@@ -162,7 +161,7 @@ def _reader(source: Path) -> WorkloadReader | None:
     if is_remote(source) or tables_in(source) is not None:
         return None
     try:
-        choose_run(source)
+        find_run(source)
     except RecordingError:
         return find_reader(source) if source.is_dir() else None
     return None

@@ -21,9 +21,9 @@ from rlvr_probe.probe.identity import NODE_DIGITS
 from rlvr_probe.probe.journal.space import Room, write_room
 from rlvr_probe.probe.journal.writer import ignore
 from rlvr_probe.recording.opentable import read_whole_table
+from rlvr_probe.sidecar.segment_copy import Copy
 from rlvr_probe.sidecar.segments import (
     LEAST_B,
-    Copy,
     is_finished,
     is_open_for_writing,
     place,

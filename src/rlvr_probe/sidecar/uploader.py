@@ -21,7 +21,7 @@ from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.lake import RECORDING, run_folder
 from rlvr_probe.recording.opentable import read_whole_table
 from rlvr_probe.recording.processes import read_beginning
-from rlvr_probe.sidecar.segments import last_end
+from rlvr_probe.sidecar.segment_copy import last_end
 from rlvr_probe.storage import answering
 
 __all__ = ["Uploader"]
