@@ -27,8 +27,10 @@ ALTERNATING: Final = (
     "tests/unit/test_denied.py",
     "tests/unit/test_device_reader.py",
     "tests/unit/test_doctor.py",
+    "tests/unit/test_lake.py",
     "tests/unit/test_ledger_by_hand.py",
     "tests/unit/test_open_run.py",
+    "tests/unit/test_uploads.py",
 )
 """Whose tests do: each is of one thing, and takes half a second or more."""
 

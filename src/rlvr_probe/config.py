@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from rlvr_probe.access import Access
 from rlvr_probe.exceptions import ConfigError
-from rlvr_probe.storage import is_remote
 
 __all__ = [
     "ARM", "AUTO", "DISABLED", "OFF", "OWNER", "REPLAY", "Config", "access_of", "place_note",
@@ -315,7 +314,7 @@ def _spool(text: str) -> str:
 
 def _upload(text: str) -> str:
     """A place in object storage."""
-    if not is_remote(_inheritable(text)) or not all(text.partition("://")):
+    if not all(_inheritable(text).partition("://")):
         raise ValueError("expected a place in object storage, for example s3://bucket/name")
     return text.rstrip("/")
 

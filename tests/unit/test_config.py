@@ -62,6 +62,13 @@ def test_a_sidecar_is_switched_on_and_off(text: str, on: bool) -> None:
     assert Config.from_environ({}, sidecar=text).sidecar is on
 
 
+def test_a_lake_is_a_place_in_object_storage() -> None:
+    config = Config.from_environ({"RLVR_PROBE_UPLOAD": "s3://bucket/name/"})
+    assert config.upload == "s3://bucket/name"
+    assert Config.from_environ(config.to_environ()).upload == config.upload
+    assert Config.from_environ({}).upload is None
+
+
 def test_the_counters_of_gpus_can_be_left_out() -> None:
     assert Config.from_environ({"RLVR_PROBE_GPU_HZ": "0"}).gpu_hz == 0
 
@@ -117,6 +124,9 @@ def test_a_disabled_probe_has_no_unusable_variable(name: str) -> None:
         ("gpu_hz", "10"),
         ("gpu_hz", "-1"),
         ("gpu_hz", "nan"),
+        ("upload", "/recordings"),
+        ("upload", "s3://"),
+        ("upload", "://bucket"),
     ],
 )
 def test_an_unusable_value_is_refused_by_the_name_it_came_under(name: str, value: str) -> None:

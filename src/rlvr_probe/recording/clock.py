@@ -8,7 +8,7 @@ the next: a count that restarted looks the same.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
@@ -65,12 +65,14 @@ def align(processes: Sequence[Recorded]) -> RunClock:
     reference = (callers or sizes).most_common(1)[0][0]
     notes, corrected = list[str](), dict[str, int]()
     widths = list[int]()
+    own = _intervals(by_clock[reference], shift[reference]) if len(by_clock) > 1 else {}
+    of_worker = defaultdict[str, list[_Bound]](list)
+    for call in calls:
+        if call.caller == reference:
+            of_worker[call.worker].append(call)
     for clock in by_clock.keys() - {reference}:
-        low, high = _bounds(
-            _intervals(by_clock[reference], shift[reference]),
-            _intervals(by_clock[clock], shift[clock]),
-        )
-        between = [call for call in calls if (call.caller, call.worker) == (reference, clock)]
+        low, high = _bounds(own, _intervals(by_clock[clock], shift[clock]))
+        between = of_worker[clock]
         if between:
             moved = shift[clock] - shift[reference]
             lows = [call.low_ns - moved for call in between]

@@ -15,9 +15,9 @@ from typing import Any, Final
 from rlvr_probe.analysis.summary.span_devices import (
     Attribution,
     Interval,
+    NodeDevices,
     Scope,
     merged,
-    of_node,
     stage_spans,
 )
 from rlvr_probe.model import names
@@ -107,7 +107,7 @@ def stage_devices(trace: Trace) -> list[StageDevices]:
 
 def _seen(trace: Trace, attribution: Attribution, kind: str) -> Mapping[str, _Seen]:
     found = defaultdict[str, _Seen](_Seen)
-    hosts = [device for device in trace.devices if device.facts.kind == "host"]
+    hosts = NodeDevices(device for device in trace.devices if device.facts.kind == "host")
     done = {id(span): step for step in trace.steps() if step.done for span in step.spans}
     for span in stage_spans(trace):
         step = done.get(id(span))
@@ -115,7 +115,7 @@ def _seen(trace: Trace, attribution: Attribution, kind: str) -> Mapping[str, _Se
             continue
         scope, devices = attribution.devices(span.process)
         if kind == "host":
-            scope, devices = "node", of_node(hosts, trace.processes[span.process])
+            scope, devices = "node", hosts.of(trace.processes[span.process])
         if not devices:
             continue
         seen = found[span.name]

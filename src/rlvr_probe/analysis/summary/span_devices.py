@@ -22,7 +22,7 @@ from rlvr_probe.model import names
 from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import Process, Span, Trace
 
-__all__ = ["Attribution", "Interval", "Scope", "merged", "of_node", "stage_spans"]
+__all__ = ["Attribution", "Interval", "NodeDevices", "Scope", "merged", "stage_spans"]
 
 Scope = Literal["process", "job", "node"]
 Interval = tuple[int, int]
@@ -48,6 +48,8 @@ class Attribution:
             )
             for attempt in trace.attempts
         }
+        gpus = (device for device in trace.devices if device.facts.kind == "gpu")
+        self._of_node = NodeDevices(gpu for gpu in gpus if gpu.facts.parent is None)
         self._found = [self._find(process) for process in trace.processes]
         self._open: dict[str, dict[tuple[Scope, int], list[Interval]]] | None = None
 
@@ -106,15 +108,25 @@ class Attribution:
         of_job = self._of_job.get(self._attempt.get(process.index, -1))
         if of_job:
             return "job", of_job
-        gpus = (device for device in self._trace.devices if device.facts.kind == "gpu")
-        return "node", of_node((gpu for gpu in gpus if gpu.facts.parent is None), process)
+        return "node", self._of_node.of(process)
 
 
-def of_node(devices: Iterable[DeviceSeries], process: Process) -> list[DeviceSeries]:
-    """Those on the node of a process: two containers of one node differ in their host names."""
-    if process.boot:
-        return [device for device in devices if device.facts.boot == process.boot]
-    return [device for device in devices if device.facts.host == process.host]
+class NodeDevices:
+    """Devices by their node: two containers of one node differ in their host names."""
+
+    def __init__(self, devices: Iterable[DeviceSeries]) -> None:
+        """Sort them once: each span of a stage asks."""
+        self._by_boot = defaultdict[str, list[DeviceSeries]](list)
+        self._by_host = defaultdict[str, list[DeviceSeries]](list)
+        for device in devices:
+            self._by_boot[device.facts.boot].append(device)
+            self._by_host[device.facts.host].append(device)
+
+    def of(self, process: Process) -> Sequence[DeviceSeries]:
+        """Those on the node of a process."""
+        if process.boot:
+            return self._by_boot.get(process.boot, ())
+        return self._by_host.get(process.host, ())
 
 
 def stage_spans(trace: Trace) -> Iterable[Span]:
