@@ -406,6 +406,31 @@ def test_a_forked_child_says_that_it_records_less(record: Make) -> None:
     assert rows(recorder.folder, "level")[0][2:] == ["stages", "inherited"]
 
 
+def test_what_a_thread_that_hangs_elsewhere_leaves_is_counted(
+    record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record()
+    definition = recorder.define(names.REWARDS, ())
+    hangs, over = threading.Event(), threading.Event()
+
+    def look(_: object) -> None:
+        hangs.set()
+        over.wait(60)
+
+    monkeypatch.setattr(recorder._keeper, "look", look)
+    recorder.event_row(definition, 0, ())
+    assert hangs.wait(60)
+    for _ in range(3):
+        recorder.event_row(definition, 0, ())
+    recorder.close("exit", timeout_s=0.1)
+    over.set()
+    thread = recorder._thread
+    assert thread is not None
+    thread.join()
+    assert len(rows(recorder.folder)) == 1
+    assert read_run(recorder.folder).lost["unreported"] == 3
+
+
 def test_close_does_not_wait_for_a_disk_that_hangs(record: Make) -> None:
     recorder = record()
     recorder.event_row(recorder.define(names.REWARDS, ()), 0, ())

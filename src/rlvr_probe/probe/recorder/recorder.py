@@ -243,9 +243,7 @@ class Recorder:
             # add one would move the environment, which C code of another thread may be reading.
             os.environ[OWNER] = self.process
             ready = threading.Event()
-            thread = threading.Thread(
-                target=self._run, args=(ready,), name="rlvr-probe", daemon=True
-            )
+            thread = threading.Thread(None, self._run, "rlvr-probe", (ready,), daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # no thread can be started: nothing would ever be written
@@ -304,11 +302,9 @@ class Recorder:
         rows = self.rows
         while rows:
             chunk: list[tuple[Any, ...]] = []
-            try:
+            with contextlib.suppress(IndexError):
                 while len(chunk) < _CHUNK:
                     chunk.append(rows.popleft())
-            except IndexError:
-                pass
             try:
                 self._write_chunk(writer, chunk)
             except Exception:
@@ -363,15 +359,20 @@ class Recorder:
             self._make_writer()
         elif thread is not threading.current_thread() and thread.is_alive():
             thread.join(timeout_s)
-            if thread.is_alive():
-                return
         # A thread that hangs in a write to a dead disk holds the lock: leave it alone.
-        if self._drain_lock.acquire(timeout=0.1):
-            try:
-                self._finish(reason)
-            finally:
-                self._drain_lock.release()
-            self._keeper.hand_over(self.process)
+        if not self._drain_lock.acquire(timeout=0.1):
+            return
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+            # It hangs elsewhere, where we might as well; it will find the lock taken for good.
+            self.lost["unwritten"] += len(self.rows)
+            if self._table is not None and self._writer is not None:
+                self._table.beat(monotonic_ns(), self._lost(), self._writer.written)
+            return
+        try:
+            self._finish(reason)
+        finally:
+            self._drain_lock.release()
+        self._keeper.hand_over(self.process)
 
     @guard.fail_open("recorder.finish")
     def _finish(self, reason: str) -> None:
