@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -51,6 +52,21 @@ def test_a_run_in_a_lake_is_characterized_compared_and_opened_as_itself(
     with rlvr_probe.open_run(stored) as there, rlvr_probe.open_run(folder) as here:
         for name in ("steps", "stages", "groups", "trajectories", "turns", "rewards", "devices"):
             assert list(getattr(there, name)) == list(getattr(here, name))
+
+
+def test_a_lake_is_as_private_as_a_recording(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = corpus.run(SMALL)
+    before = os.umask(0)
+    try:
+        run(capsys, "characterize", folder, "--lake", tmp_path / "lake")
+    finally:
+        os.umask(before)
+    [summary] = (tmp_path / "lake" / "summaries").iterdir()
+    [stored] = (tmp_path / "lake").glob("run=*/tables")
+    for path in (summary, stored):
+        assert not path.stat().st_mode & 0o077
 
 
 @pytest.mark.parametrize("steps", [2, 1000])

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.exporter.atomic_output import placed_file
 from rlvr_probe.model import schema
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.tables.saved import is_saved
@@ -115,13 +116,14 @@ def put_summary(lake: Path, run: str, summary: Mapping[str, Any]) -> None:
     """Note what a list of runs says of one; in object storage also in the index of all.
 
     Raises:
-        OSError: It cannot be written.
+        ProbeError: It cannot be written.
         StorageError: The storage refuses.
     """
     place = lake / SUMMARIES / f"{run}{_SUFFIX}"
     if not is_remote(lake):
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(msgspec.json.encode(summary))
+        with placed_file(place) as file:
+            file.write_bytes(msgspec.json.encode(summary))
         return
     with answering(lake):
         place.write_bytes(msgspec.json.encode(summary))
