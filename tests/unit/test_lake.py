@@ -39,6 +39,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 # ---------------------------------------------------------------- tables
 
 
+@pytest.mark.conformance
 def test_a_run_in_a_lake_is_characterized_compared_and_opened_as_itself(
     place: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
