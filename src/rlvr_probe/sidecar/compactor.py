@@ -18,7 +18,7 @@ from typing import Final
 
 from rlvr_probe.model import schema
 from rlvr_probe.sidecar.segments import compact, unfinished
-from rlvr_probe.sidecar.subprocesses import become, close_pipes, start
+from rlvr_probe.sidecar.subprocesses import Faults, become, close_pipes, start
 
 __all__ = ["Compactor", "main"]
 
@@ -33,8 +33,7 @@ class Compactor:
 
     def __init__(self, fault: Callable[[str, str], None]) -> None:
         """Start nothing yet; ``fault`` is called with a place and an error, once for each."""
-        self._fault = fault
-        self._told = set[str]()
+        self._faults = Faults("sidecar.compact", fault)
         self._process: subprocess.Popen[bytes] | None = None
         self._works = find_spec("duckdb") is not None
 
@@ -54,7 +53,7 @@ class Compactor:
         finally:
             made.unlink(missing_ok=True)
         if said not in (_DONE, _USELESS):
-            self._report(said.decode("ascii", "replace"))
+            self._faults.add(said.decode("ascii", "replace"))
         return said == _DONE
 
     def close(self) -> None:
@@ -92,11 +91,6 @@ class Compactor:
             self.close()
             return b"status %d" % (process.returncode or 0)
         return said.strip()
-
-    def _report(self, error: str) -> None:
-        if error not in self._told:
-            self._told.add(error)
-            self._fault("sidecar.compact", error)
 
 
 # -------------------------------------------------------------------- the child

@@ -22,7 +22,7 @@ from typing import Final
 from rlvr_probe.config import Config
 from rlvr_probe.probe.election import holder, lock_path, open_lock
 from rlvr_probe.sidecar.spool_mover import Mover, leaving
-from rlvr_probe.sidecar.subprocesses import become, close_pipes, start
+from rlvr_probe.sidecar.subprocesses import Faults, become, close_pipes, start
 from rlvr_probe.spool import LEAVING_SUFFIX, ROUND_S, Target, every, read_target, write_target
 
 __all__ = ["Spool", "main"]
@@ -55,8 +55,7 @@ class Spool:
         """
         self.path = path
         self._target = target
-        self._fault = fault
-        self._told = set[str]()
+        self._faults = Faults("spool.move", fault)
         self._process: subprocess.Popen[bytes] | None = None
         self._leftovers: subprocess.Popen[bytes] | None = None
         self._due_ns = 0
@@ -70,9 +69,9 @@ class Spool:
             self._process = start("spool_child", str(self.path))
             if self._leftovers is None:
                 self._leftovers = start("spool_child", str(self.path), _LEFTOVERS)
-        self._hear()
+        self._faults.hear(self._process)
         if self._process is not None and self._process.poll() is not None:
-            self._report(f"status {self._process.returncode}")
+            self._faults.add(f"status {self._process.returncode}")
             self._process = None
         if self._leftovers is not None:
             self._leftovers.poll()
@@ -94,27 +93,16 @@ class Spool:
                 process.stdin.write(_END if over else _NOW)
             while time.monotonic() < until and process.poll() is None:
                 beat()
-                self._hear()
+                self._faults.hear(self._process)
                 if not over and not leaving(self.path):
                     until = min(until, time.monotonic() + _LOOK_S)
                 time.sleep(_LOOK_S / 2)
-            self._hear()
+            self._faults.hear(self._process)
         for child in (self._process, self._leftovers):
             if child is not None:
                 _stop(child)
         self._process = self._leftovers = None
         return not self.path.exists()
-
-    def _hear(self) -> None:
-        process = self._process
-        if process is not None and process.stdout is not None:
-            for line in (process.stdout.read(4096) or b"").split():
-                self._report(line.decode("ascii", "replace"))
-
-    def _report(self, error: str) -> None:
-        if error not in self._told:
-            self._told.add(error)
-            self._fault("spool.move", error)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

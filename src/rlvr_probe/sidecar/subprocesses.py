@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["become", "close_pipes", "start"]
+__all__ = ["Faults", "become", "close_pipes", "start"]
 
 _CODE: Final = (
     "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; "
@@ -42,6 +42,28 @@ def start(
     if process.stdout is not None:
         os.set_blocking(process.stdout.fileno(), False)
     return process
+
+
+class Faults:
+    """Errors that children report, of which each is passed on once."""
+
+    def __init__(self, place: str, fault: Callable[[str, str], None]) -> None:
+        """``fault`` is called with ``place`` and an error."""
+        self._place = place
+        self._fault = fault
+        self._known = set[str]()
+
+    def hear(self, process: subprocess.Popen[bytes] | None) -> None:
+        """Take what a child has said, one word for each error."""
+        if process is not None and process.stdout is not None:
+            for line in (process.stdout.read(4096) or b"").split():
+                self.add(line.decode("ascii", "replace"))
+
+    def add(self, error: str) -> None:
+        """Pass on an error, unless it is known."""
+        if error not in self._known:
+            self._known.add(error)
+            self._fault(self._place, error)
 
 
 def close_pipes(process: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rlvr_probe.exceptions import ProbeError, StorageError
-from rlvr_probe.sidecar.subprocesses import become, close_pipes, start
+from rlvr_probe.sidecar.subprocesses import Faults, become, close_pipes, start
 
 __all__ = ["UploadChild", "main"]
 
@@ -45,8 +45,7 @@ class UploadChild:
             fault: Called with a place and an error, once for each that there is.
         """
         self._arguments = str(folder), lake, prefix
-        self._fault = fault
-        self._told = set[str]()
+        self._faults = Faults("sidecar.upload", fault)
         self._process: subprocess.Popen[bytes] | None = None
         self._due_ns = 0
 
@@ -55,13 +54,13 @@ class UploadChild:
         if self._process is None and now_ns >= self._due_ns:
             self._due_ns = now_ns + _START_NS
             self._process = start("upload_child", *self._arguments)
-        self._hear()
+        self._faults.hear(self._process)
         if self._process is not None and self._process.poll() is not None:
-            self._report(f"status {self._process.returncode}")
+            self._faults.add(f"status {self._process.returncode}")
             self._process = None
 
-    def finish(self, timeout_s: float, beat: Callable[[], object]) -> bool:
-        """Have the rest uploaded, and wait for it; whether all of it is there.
+    def finish(self, timeout_s: float, beat: Callable[[], object]) -> None:
+        """Have the rest uploaded, and wait for it.
 
         Args:
             timeout_s: How long that may take, s.
@@ -76,15 +75,10 @@ class UploadChild:
                 process.stdin.write(_END)
         while time.monotonic() < until and process.poll() is None:
             beat()
-            self._hear()
+            self._faults.hear(self._process)
             time.sleep(_LOOK_S)
-        self._hear()
-        close_pipes(process)
-        with suppress(subprocess.TimeoutExpired):
-            return process.wait(_WAIT_S) == 0
-        process.kill()
-        process.wait()
-        return False
+        self._faults.hear(self._process)
+        self.stop()
 
     def stop(self) -> None:
         """End it as it is."""
@@ -93,17 +87,6 @@ class UploadChild:
             close_pipes(process)
             process.kill()
             process.wait()
-
-    def _hear(self) -> None:
-        process = self._process
-        if process is not None and process.stdout is not None:
-            for line in (process.stdout.read(4096) or b"").split():
-                self._report(line.decode("ascii", "replace"))
-
-    def _report(self, error: str) -> None:
-        if error not in self._told:
-            self._told.add(error)
-            self._fault("sidecar.upload", error)
 
 
 # -------------------------------------------------------------------- the child
