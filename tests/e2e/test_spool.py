@@ -181,7 +181,8 @@ def clean(run: Run) -> None:
 
 def test_a_run_lies_in_its_folder_whole_and_nothing_stays_on_the_disk_of_the_node(one: Run) -> None:
     process = one.start(f"{PATIENT}work()")
-    wait_for(lambda: one.path.is_dir() and any(one.path.glob("p*.open")), 60)
+    # Its own and the sidecar's, in whatever order: each is moved behind its journal.
+    wait_for(lambda: one.path.is_dir() and len(list(one.path.glob("p*.open"))) == 2, 60)
     spool = one.spool
     assert spool is not None
     while_it_runs = moved(one)

@@ -15,7 +15,7 @@ import s3fs
 import rlvr_probe
 from rlvr_probe.cli import OK, UNABLE, main
 from rlvr_probe.cli.compare import _side
-from rlvr_probe.exceptions import ProbeError, RecordingError
+from rlvr_probe.exceptions import ProbeError, RecordingError, StorageError
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.lake import list_runs, put_summary, run_folder
 from rlvr_probe.recording.tables import TABLES, open_saved, open_tables, save_tables
@@ -112,6 +112,26 @@ def test_any_tool_reads_many_runs_by_their_folders(corpus: Corpus, tmp_path: Pat
     assert counts == expected
 
 
+def test_a_range_is_named_by_its_first_step(corpus: Corpus, tmp_path: Path) -> None:
+    folder, _ = corpus.run(SMALL)
+    with open_tables(folder, signals=False) as tables:
+        tables.sql.execute("UPDATE step SET number = number + 2_000")
+        save_tables(tables, tmp_path / "tables")
+    assert [path.name for path in (tmp_path / "tables" / "turn").iterdir()] == ["first_step=2000"]
+    with open_saved(tmp_path / "tables", signals=False) as tables:
+        assert tables.sql.execute("SELECT count(*) > 0 FROM trajectory").fetchall() == [(True,)]
+
+
+def test_a_storage_that_refuses_tables_is_named(
+    bucket: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = corpus.run(SMALL)
+    assert main(["characterize", str(folder), "--lake", "s3://no-such-bucket/x"]) == UNABLE
+    said = capsys.readouterr().err
+    assert "run.parquet cannot be written: " in said
+    assert "bucket does not exist" in said
+
+
 @pytest.mark.parametrize("name", ["trajectory/first_step=0/data.parquet", "step.parquet"])
 def test_what_is_missing_is_named(name: str, place: str, corpus: Corpus) -> None:
     folder, _ = corpus.run(SMALL)
@@ -130,7 +150,7 @@ def test_tables_that_are_being_replaced_are_not_read(bucket: str, corpus: Corpus
     with open_tables(folder, signals=False) as tables:
         save_tables(tables, stored / "tables")
         tables.sql.execute("DROP VIEW kept_rpc; DROP TABLE rpc_rank")
-        with pytest.raises(duckdb.CatalogException):
+        with pytest.raises(StorageError, match=r"rpc_rank\.parquet cannot be written: Catalog"):
             save_tables(tables, stored / "tables")
     with pytest.raises(RecordingError, match="neither tables nor a recording"):
         rlvr_probe.open_run(str(stored))

@@ -20,8 +20,9 @@ from rlvr_probe.recording import read_run
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.lake import local_folder
 from rlvr_probe.recording.tables import TABLES, open_tables
-from rlvr_probe.sidecar.segments import compact, unfinished
+from rlvr_probe.sidecar.segments import compact, compress, unfinished
 from rlvr_probe.sidecar.startup import Lock
+from rlvr_probe.sidecar.upload_child import UploadChild
 from rlvr_probe.sidecar.uploader import Uploader
 from rlvr_probe.storage import to_place
 from tests.journals import JournalFile
@@ -168,9 +169,27 @@ def test_the_sidecar_uploads_the_run_to_its_end(
         assert b"canary" not in path.read_bytes()
 
 
-def test_a_storage_that_is_away_is_counted_and_holds_up_nothing(
-    server: dict[str, str], tmp_path: Path
+def test_a_storage_that_is_away_is_a_fault_by_the_kind_of_its_error(
+    server: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    away = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
+    for name, value in (server | away).items():
+        monkeypatch.setenv(name, value)
+    journal(tmp_path / "run", 3).close()
+    faults = list[tuple[str, str]]()
+    child = UploadChild(
+        tmp_path / "run", f"s3://{BUCKET}/away", "p", lambda *fault: faults.append(fault)
+    )
+    try:
+        while not faults:
+            child.look(time.monotonic_ns())
+            time.sleep(0.05)
+    finally:
+        child.stop()
+    assert faults == [("sidecar.upload", "EndpointConnectionError")]
+
+
+def test_a_storage_that_is_away_holds_up_nothing(server: dict[str, str], tmp_path: Path) -> None:
     away = {**server, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
     away["RLVR_PROBE_UPLOAD"] = f"s3://{BUCKET}/away"
     folder = job(tmp_path, away)
@@ -185,6 +204,30 @@ def test_a_storage_that_is_away_is_counted_and_holds_up_nothing(
     refused = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert refused.returncode == UNABLE
     assert "RLVR_PROBE_UPLOAD: s3://bucket/away cannot be reached" in refused.stderr
+
+
+def test_a_run_of_which_every_file_is_in_its_final_form_is_uploaded(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed, compacted = (journal(tmp_path / "run", 300, number).close() for number in (1, 2))
+    for _ in compress(packed):
+        pass
+    assert compact(compacted, unfinished(Path(f"{compacted}.parquet")))
+    packed.unlink()
+    compacted.unlink()
+    assert main(["upload", str(tmp_path / "run"), bucket]) == OK
+    assert "2 files uploaded" in capsys.readouterr().out
+    with local_folder(to_place(f"{bucket}/run=run-1")) as fetched:
+        assert rows(fetched) == rows(tmp_path / "run")
+
+
+def test_a_run_that_says_nowhere_which_it_is_is_refused(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = journal(tmp_path / "run", 3).close()
+    path.write_bytes(b"garbage\n" * 9)
+    assert main(["upload", str(tmp_path / "run"), bucket]) == UNABLE
+    assert "says in no file which run it is; nothing was uploaded" in capsys.readouterr().err
 
 
 def test_by_hand_a_run_is_uploaded_once(

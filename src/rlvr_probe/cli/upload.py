@@ -27,7 +27,7 @@ def execute(args: argparse.Namespace) -> int:
     """Upload the run and return the exit code."""
     from rlvr_probe.cli import OK, complain
     from rlvr_probe.cli.chosen_run import choose_run
-    from rlvr_probe.exceptions import ProbeError, StorageError
+    from rlvr_probe.exceptions import ProbeError, RecordingError, StorageError
     from rlvr_probe.filesystem import reach
     from rlvr_probe.sidecar.uploader import Uploader
     from rlvr_probe.spool import find
@@ -40,7 +40,8 @@ def execute(args: argparse.Namespace) -> int:
         complain(f"warning: a part of it waits in a spool; rlvr-probe sidecar {folder} moves it")
     uploader = Uploader(folder, to_place(args.lake))
     try:
-        uploader.round(whole=True)
+        if not uploader.round(whole=True):
+            raise RecordingError(f"{folder} says in no file which run it is; nothing was uploaded")
     except StorageError as error:
         raise ProbeError(
             f"{uploader.sent} files were uploaded and then no more: {error}; the same command"

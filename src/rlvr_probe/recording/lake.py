@@ -88,11 +88,10 @@ def local_folder(source: Path) -> Iterator[Path]:
     if not is_remote(source):
         yield source
         return
-    for place in (source, source / RECORDING):
-        wanted = [path for path in _files(place) if _is_ours(path.name)]
-        if wanted:
-            break
-    else:
+    with answering(source):
+        both = (_files(source), _files(source / RECORDING))
+        wanted = [path for path in (*both[0], *both[1]) if _is_ours(path.name)]
+    if not wanted:
         raise RecordingError(
             f"{source} holds neither tables nor a recording; expected a run of a lake:"
             " rlvr-probe ls lists them"

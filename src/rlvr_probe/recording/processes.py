@@ -15,7 +15,7 @@ from typing import Final
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
-from rlvr_probe.recording.chunks import Chunks, read_chunks
+from rlvr_probe.recording.chunks import Chunks, open_source, read_chunks
 from rlvr_probe.recording.coarse_rows import SessionRow
 from rlvr_probe.recording.files import RunFiles, Segment
 from rlvr_probe.recording.header import Header, parse_header
@@ -275,7 +275,7 @@ def read_beginning(path: Path) -> tuple[Header | None, str]:
         OSError: It cannot be read.
         RecordingError: It is of another format than this version reads.
     """
-    with path.open("rb") as file:
+    with open_source(path, path.stat().st_size) as file:
         data = file.read(_HEADER_LIMIT_B)
     header = _header(data, path.name)
     if header is None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import schema
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.lake import RECORDING, run_folder
@@ -55,11 +55,11 @@ class Uploader:
         self._files: Any = lake.fs  # type: ignore[attr-defined]
         self._root = ""
         self._there = dict[str, int]()
-        self._sent = dict[str, object]()
+        self._tables = dict[str, bytes]()
         self._due_s = dict[str, float]()
 
-    def round(self, *, whole: bool) -> None:
-        """Upload what is new.
+    def round(self, *, whole: bool) -> bool:
+        """Upload what is new; whether anything says yet which run it is of.
 
         Args:
             whole: All of it, also what is behind the last whole chunk: no process writes any more.
@@ -70,7 +70,7 @@ class Uploader:
         """
         names = sorted(name for name in os.listdir(self._folder) if name.startswith(self._prefix))
         if not self._root and not self._open(names):
-            return
+            return False
         processes = dict[str, list[str]]()
         for name in names:
             found = JOURNAL.fullmatch(name)
@@ -79,6 +79,7 @@ class Uploader:
         for process, journals in processes.items():
             with answering(self._lake):
                 self._put_process(process, journals, whole=whole)
+        return True
 
     def _put_process(self, process: str, journals: Sequence[str], *, whole: bool) -> None:
         """Upload what is finished, and from time to time the rest."""
@@ -92,8 +93,9 @@ class Uploader:
         table = read_whole_table(self._folder / name, process)
         for plain in sorted({*journals} - {*packed} - set(map(_plain, packed))):
             self._put_plain(plain, whole=whole)
-        if table is not None and self._sent.get(name) != table:
-            self._put(name, table, table)
+        if table is not None and self._tables.get(name) != table:
+            self._put(name, table)
+            self._tables[name] = table
         self._due_s[process] = time.monotonic() + _AGAIN_S
 
     def _open(self, names: list[str]) -> bool:
@@ -131,12 +133,11 @@ class Uploader:
             size_b = status.st_size if whole else last_end(fd, status.st_size)
             # What was written is never changed: of the same size it is the same.
             if stat.S_ISREG(status.st_mode) and size_b and self._there.get(name) != size_b:
-                self._put(name, file.read(size_b), size_b)
+                self._put(name, file.read(size_b))
 
-    def _put(self, name: str, data: bytes, state: object) -> None:
+    def _put(self, name: str, data: bytes) -> None:
         self._files.pipe_file(f"{self._root}/{name}", data)
         self._note(name, len(data))
-        self._sent[name] = state
 
     def _note(self, name: str, size_b: int) -> None:
         self._there[name] = size_b
@@ -151,10 +152,10 @@ def _plain(name: str) -> str:
 
 def _run(path: Path) -> str:
     """The run that a journal says it is of; empty if it does not say."""
-    if not path.name.endswith(schema.JOURNAL_SUFFIX):
+    if not JOURNAL.fullmatch(path.name) or path.is_symlink() or not path.is_file():
         return ""
     try:
         header, _ = read_beginning(path)
-    except (OSError, RecordingError):
+    except (OSError, ProbeError):  # in a form that takes a library, too
         return ""
     return "" if header is None else header.run

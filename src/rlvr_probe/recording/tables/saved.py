@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
-from rlvr_probe.exceptions import RecordingError
+from rlvr_probe.exceptions import RecordingError, StorageError
 from rlvr_probe.recording.schema import AS_IT_IS, TABLES, VIEWS
 from rlvr_probe.recording.tables.database import Tables, connect
-from rlvr_probe.storage import attach, delete_below, is_remote
+from rlvr_probe.storage import answering, attach, delete_below, is_remote
 
 __all__ = ["ABOUT", "is_saved", "open_saved", "read_about", "save_tables"]
 
@@ -46,6 +46,7 @@ def save_tables(tables: Tables, directory: Path) -> None:
     Raises:
         RecordingError: It is there already, and not empty.
         OSError: It cannot be written.
+        StorageError: The storage refuses.
     """
     remote = attach(tables.sql, directory)
     if remote:
@@ -61,12 +62,10 @@ def save_tables(tables: Tables, directory: Path) -> None:
             path = directory / place
             if not remote:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            target = _literal(path)
-            tables.sql.execute(f"COPY ({rows}) TO {target} (FORMAT parquet, COMPRESSION zstd)")
+            _copy(tables.sql, rows, path)
         named = ", ".join(f"'{place}'" for place in parts)
         views.append(f"CREATE VIEW {name} AS FROM read_parquet([{named}], {AS_IT_IS});\n")
     views += [f"CREATE VIEW {name} AS {query};\n" for name, query in VIEWS.items()]
-    (directory / "open.sql").write_text("".join(views), encoding="utf-8")
     about = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -74,8 +73,30 @@ def save_tables(tables: Tables, directory: Path) -> None:
         "notes": list(tables.notes),
         "first_steps": ranges,
     }
-    # Last: a directory without it is not whole.
-    (directory / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    with answering(directory) if remote else nullcontext():
+        (directory / "open.sql").write_text("".join(views), encoding="utf-8")
+        # Last: a directory without it is not whole.
+        (directory / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _copy(sql: duckdb.DuckDBPyConnection, rows: str, path: Path) -> None:
+    """Write the rows of a query into a file or an object."""
+    try:
+        sql.execute(f"COPY ({rows}) TO {_literal(path)} (FORMAT parquet, COMPRESSION zstd)")
+    except duckdb.InterruptException:
+        raise
+    except duckdb.Error as error:
+        if not is_remote(path):
+            raise
+        raise StorageError(
+            f"{path} cannot be written: {_reason(error)}", type(error).__name__
+        ) from None
+
+
+def _reason(error: duckdb.Error) -> str:
+    """What DuckDB says, or the storage below it, whose traceback DuckDB passes on."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
 
 
 def _ranges(tables: Tables) -> list[str]:
@@ -86,7 +107,7 @@ def _ranges(tables: Tables) -> list[str]:
     )
     ranges = [str(first) for (first,) in found.fetchall() if first is not None]
     # Rows of no trajectory belong to no step.
-    return [*ranges, _NO_STEP] if len(ranges) > 1 else ["0"]
+    return [*ranges, _NO_STEP] if len(ranges) > 1 else ranges or ["0"]
 
 
 def _rows(table: str, first: str, ranges: Sequence[str]) -> str:
@@ -183,7 +204,7 @@ def open_saved(
             except duckdb.Error as error:
                 raise RecordingError(
                     f"{directory / table.name} is missing or damaged: save the tables again;"
-                    f" {str(error).splitlines()[0]}"
+                    f" {_reason(error)}"
                 ) from None
         for name, query in VIEWS.items():
             sql.execute(f"CREATE VIEW {name} AS {query}")
