@@ -8,9 +8,10 @@ from typing import Any
 
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
+from rlvr_probe.recording.bulk import real
 from rlvr_probe.recording.fine.join import all_batches
 from rlvr_probe.recording.schema import BY_NAME
-from rlvr_probe.recording.store import FineStore, real
+from rlvr_probe.recording.store import FineStore
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.recording.tables.fill import fill
 

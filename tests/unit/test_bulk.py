@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from rlvr_probe.recording.bulk import Bulk
 from rlvr_probe.recording.schema import BY_NAME
-from rlvr_probe.recording.store import Bulk
 
 
 def test_where_one_table_cannot_be_loaded_no_file_stays_open() -> None:

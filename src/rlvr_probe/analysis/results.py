@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from rlvr_probe.recording.schema import literal
+
 if TYPE_CHECKING:
     from rlvr_probe.recording.tables import Tables
 
@@ -232,7 +234,7 @@ def _literal(value: object) -> str:
     if isinstance(value, (int, float)) and math.isfinite(value):
         return f"{value!r}::DOUBLE" if isinstance(value, float) else repr(value)
     if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
+        return literal(value)
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_literal, value)) + "]"
     raise TypeError(f"{value!r} is not a value for a query; expected a number, a text or a list")

@@ -133,6 +133,11 @@ class Journal:
         calls, total = self.totals.get(name, (0, 0))
         self.totals[name] = (calls + count, total + duration_ns)
 
+    def renumber_keys(self, first: int) -> None:
+        """Add ``first`` to the numbers under which the keys of batches were put away."""
+        for row in (*self.trajectories, *self.queued):
+            row.k = None if row.k is None else row.k + first
+
     def note_ends(self, spans: Set[int], watched: Set[int]) -> None:
         """Note that fine spans ended: they are not open, and ``watched`` ones are finished."""
         self.finished |= watched & spans

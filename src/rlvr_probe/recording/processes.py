@@ -6,7 +6,7 @@ import io
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,17 +17,21 @@ from rlvr_probe.model import names, schema
 from rlvr_probe.model.trace import ProcessState
 from rlvr_probe.recording.chunks import Chunks, open_source, read_chunks
 from rlvr_probe.recording.coarse_rows import SessionRow
-from rlvr_probe.recording.files import RunFiles, Segment
+from rlvr_probe.recording.files import RunFiles, Segment, list_files
 from rlvr_probe.recording.header import Header, parse_header
 from rlvr_probe.recording.journal import Journal, JournalDecoder
+from rlvr_probe.recording.journal_files import Decode, JournalFiles, decode
 from rlvr_probe.recording.opentable import Table, read_table
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.store import FineStore
 
-__all__ = ["Loaded", "Progress", "Recorded", "load", "read_beginning"]
+__all__ = ["Loaded", "Progress", "Recorded", "load", "load_run", "read_beginning"]
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes to read."""
+
+_LARGE_B: Final = 256 << 20
+"""Journals whose trajectories take more memory, as tables, than DuckDB is given."""
 
 _HEADER_LIMIT_B: Final = 64 * 1024
 """A header and its sum take about 1 KB."""
@@ -125,11 +129,34 @@ class Loaded:
     notes: list[str] = field(default_factory=list)
 
 
+def load_run(
+    run: Sequence[Path],
+    store: FineStore,
+    machine: Machine,
+    progress: Progress | None,
+    decode: Decode = decode,
+) -> Loaded:
+    """Read the folders of a run; ``store`` gets the rows of single trajectories, as :func:`load`.
+
+    Raises:
+        RecordingError: They hold no recording, two runs, or a newer format.
+    """
+    files = list_files(*run)
+    store.is_large = files.written_b > _LARGE_B
+    loaded = load(files, machine, progress, store, decode)
+    if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
+        store.close()
+        loaded = load(list_files(*run), machine, None, store)
+    store.attach_files()
+    return loaded
+
+
 def load(
     files: RunFiles,
     machine: Machine,
     progress: Progress | None = None,
     fine: FineStore | None = None,
+    decode: Decode = decode,
 ) -> Loaded:
     """Read the files of a run.
 
@@ -138,6 +165,7 @@ def load(
         machine: This machine.
         progress: Called after each process.
         fine: Gets the rows of single trajectories; without it they are only counted.
+        decode: Decodes the files of its processes.
 
     Raises:
         RecordingError: They belong to two runs, or are newer than this version can read.
@@ -150,16 +178,22 @@ def load(
         loaded.notes.append(f"{number} ignored, not of a recording: {some}")
     headers = _headers(files, loaded)
     _check_one_run(files, headers, loaded)
-    done, total = 0, files.size_b
-    for process, parts in files.segments.items():
-        if headers[process]:
-            # The table before the journal: a span that ends in between is found as a finished row.
-            table = _table(files, process)
-            loaded.recorded.append(_process(headers[process][0], parts, table, machine, fine))
-        elif any(part.size_b for part in parts):
-            loaded.skipped["no_header"] += _count_headless(files, process, parts)
-            loaded.notes.append(f"journal of process {process} has no readable header: skipped")
-        done += sum(part.size_b for part in parts)
+    done, total = _count_headless(files, headers, loaded), files.size_b
+    tables = dict[str, Table | None]()
+
+    def journals() -> Iterator[JournalFiles]:
+        for process, parts in files.segments.items():
+            if headers[process]:
+                # Before the journal: a span that ends in between is found as a finished row.
+                table = tables[process] = _table(files, process)
+                watched = frozenset(() if table is None else (slot.span for slot in table.slots))
+                number = 0 if fine is None else fine.number(process)
+                yield JournalFiles(process, number, headers[process][0].mono_ns, watched, parts)
+
+    for own, journal, seen in decode(journals(), fine):
+        header, table = headers[own.process][0], tables[own.process]
+        loaded.recorded.append(_recorded(header, journal, seen, own.parts, table, machine))
+        done += own.size_b
         if progress is not None:
             progress(done, total)
     _count_silent(files, loaded)
@@ -286,20 +320,14 @@ def read_beginning(path: Path) -> tuple[Header | None, str]:
     return header, decoder.journal.role
 
 
-def _process(
+def _recorded(
     header: Header,
+    journal: Journal,
+    seen: int,
     parts: list[Segment],
     table: Table | None,
     machine: Machine,
-    fine: FineStore | None,
 ) -> Recorded:
-    watched = frozenset(() if table is None else (slot.span for slot in table.slots))
-    sink = None if fine is None else fine.sink
-    number = 0 if fine is None else fine.number(header.process)
-    decoder = JournalDecoder(header.mono_ns, watched, sink, number)
-    store = fine if sink is not None else None
-    seen = sum(_read_segment(decoder, part, store, number) for part in parts)
-    journal = decoder.finish()
     state = machine.state(header, journal.ended or (table is not None and table.ended))
     if state == "running":
         # The writer is in the middle of its last chunk.
@@ -324,46 +352,19 @@ def _growing(parts: list[Segment]) -> bool:
         return False
 
 
-def _read_segment(
-    decoder: JournalDecoder, part: Segment, store: FineStore | None, process: int
-) -> int:
-    """Decode one file, whose header was read before; lines that it held, as far as is known.
-
-    Args:
-        decoder: Of its process.
-        part: The file.
-        store: Gets what is in columns; None: nothing does.
-        process: Number of the process there.
-    """
-    chunks, skipped = Chunks(), decoder.journal.skipped
-    try:
-        if part.path.name.endswith(schema.COMPACTED_SUFFIX):
-            from rlvr_probe.recording.compacted.columns import read_compacted
-
-            path = part.path if part.moved is None or part.path.exists() else part.moved
-            path = path if store is None else store.hold(path)
-            about = read_compacted(decoder, path)
-            skipped.update(about.skipped)
-            if store is not None:
-                store.add_file(process, path, about.rows)
-            return about.seen
-        with part.open() as file:
-            for chunk in read_chunks(file, file.size_b, chunks):
-                if chunk.lines > 1:
-                    decoder.rows(chunk.body)
-    except OSError:
-        skipped["unreadable_file"] += 1
-        return 0
-    skipped.update(
-        damaged_rows=chunks.damaged,
-        repeated_rows=chunks.repeated,
-        torn_rows=chunks.torn,
-        endless_file=int(chunks.given_up),
-    )
-    return chunks.seen
+def _count_headless(files: RunFiles, headers: dict[str, list[Header]], loaded: Loaded) -> int:
+    """Count the rows of processes without a readable header; bytes of their files."""
+    done = 0
+    for process, parts in files.segments.items():
+        size_b = sum(part.size_b for part in parts)
+        if size_b and not headers[process]:
+            loaded.skipped["no_header"] += _headless_rows(files, process, parts)
+            loaded.notes.append(f"journal of process {process} has no readable header: skipped")
+            done += size_b
+    return done
 
 
-def _count_headless(files: RunFiles, process: str, parts: list[Segment]) -> int:
+def _headless_rows(files: RunFiles, process: str, parts: list[Segment]) -> int:
     """Rows of a process without a readable header."""
     lines = sum(_count_lines(part) for part in parts)
     if not any(part.path.name.endswith(schema.COMPACTED_SUFFIX) for part in parts):

@@ -17,7 +17,7 @@ from typing import Final
 
 __all__ = [
     "AS_IT_IS", "BY_NAME", "SEGMENT_ROW", "STAGING", "TABLES", "VIEWS", "Column", "Table",
-    "statements", "tables_of",
+    "literal", "statements", "tables_of",
 ]  # fmt: skip
 
 _TABLE: Final = re.compile(
@@ -95,6 +95,11 @@ def statements(package: str, file: str) -> Mapping[str, str]:
     """The statements of a file by name, each after a line ``-- name: ...``."""
     _, *parts = _NAME.split(_text(package, file))
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def literal(text: object) -> str:
+    """A text, or a path, in SQL."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 TABLES: Final = tables_of("rlvr_probe.recording", "tables/tables.sql")

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import (
@@ -24,19 +23,16 @@ from rlvr_probe.recording.batches import Beside, Member, mark_unselected
 from rlvr_probe.recording.between_steps import find_between
 from rlvr_probe.recording.clock import RunClock, align
 from rlvr_probe.recording.devices import devices_of, join_devices, unread
-from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.fine.join import Part, join, tidy
+from rlvr_probe.recording.journal_files import Decode, decode
 from rlvr_probe.recording.opentable import Slot
 from rlvr_probe.recording.process_state import Machine, settle
-from rlvr_probe.recording.processes import Loaded, Progress, Recorded, load
+from rlvr_probe.recording.processes import Loaded, Progress, Recorded, load_run
 from rlvr_probe.recording.queues import place_queued
 from rlvr_probe.recording.steps import build_steps
 from rlvr_probe.recording.store import FineStore, no_collection
 
 __all__ = ["read_loaded", "read_run", "read_tables"]
-
-_LARGE_B: Final = 256 << 20
-"""Journals whose trajectories take more memory, as tables, than DuckDB is given."""
 
 
 def read_run(
@@ -66,7 +62,7 @@ def read_run(
     """
     machine = Machine() if machine is None else machine
     with no_collection(), FineStore(strict=strict) as store:
-        return read_loaded(_load((path, *more), store, machine, progress), machine, store)
+        return read_loaded(load_run((path, *more), store, machine, progress), machine, store)
 
 
 def read_loaded(loaded: Loaded, machine: Machine, store: FineStore) -> Trace:
@@ -85,8 +81,9 @@ def read_tables(
     *,
     progress: Progress | None = None,
     machine: Machine | None = None,
+    decode: Decode = decode,
 ) -> Trace:
-    """Fill the tables of ``store`` from the folders of a run.
+    """Fill the tables of ``store`` from the folders of a run; ``decode`` decodes its files.
 
     Returns:
         Its trace, without what is known of single trajectories.
@@ -98,26 +95,13 @@ def read_tables(
 
     machine = Machine() if machine is None else machine
     with no_collection():
-        built = _build(_load(run, store, machine, progress), machine, store)
+        built = _build(load_run(run, store, machine, progress, decode), machine, store)
     if not built.is_joined:
         join(store, built.trace.attempts, built.parts, built.processes, built.clock)
     sql, bulk = store.open()
     fill(sql, bulk, built.trace)
     tidy(sql)
     return built.trace
-
-
-def _load(
-    run: Sequence[Path], store: FineStore, machine: Machine, progress: Progress | None
-) -> Loaded:
-    files = list_files(*run)
-    store.is_large = files.written_b > _LARGE_B
-    loaded = load(files, machine, progress, store)
-    if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
-        store.close()
-        loaded = load(list_files(*run), machine, None, store)
-    store.attach_files()
-    return loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import duckdb
 from rlvr_probe.recording.compacted.about import About, read_about
 from rlvr_probe.recording.compacted.lines import opened, rows_of
 from rlvr_probe.recording.journal import JournalDecoder
-from rlvr_probe.recording.schema import AS_IT_IS, BY_NAME, SEGMENT_ROW
+from rlvr_probe.recording.schema import AS_IT_IS, BY_NAME, SEGMENT_ROW, literal
 
 __all__ = ["attach_columns", "read_compacted"]
 
@@ -65,7 +65,7 @@ def attach_columns(
     held = set(SEGMENT_ROW.names)
     for table, files in tables.items():
         names = ", ".join(f'"{name}"' for name in BY_NAME[table].names if name in held)
-        paths = ", ".join("'" + path.replace("'", "''") + "'" for path, _ in files)
+        paths = ", ".join(literal(path) for path, _ in files)
         sql.execute(f"ALTER TABLE {table} RENAME TO {table}_lines")
         sql.execute(
             f"CREATE VIEW {table} AS SELECT *, rowid AS rowid FROM {table}_lines UNION ALL BY NAME"

@@ -20,6 +20,7 @@ import duckdb
 import msgspec
 
 from rlvr_probe.model import names
+from rlvr_probe.recording.bulk import Bulk
 from rlvr_probe.recording.chunks import Chunk, Chunks, Source, open_source
 from rlvr_probe.recording.compacted.about import About, seal
 from rlvr_probe.recording.compacted.lines import HEAD, RAW, lines_of
@@ -28,7 +29,7 @@ from rlvr_probe.recording.fine.rows import Columns, FineRows
 from rlvr_probe.recording.header import parse_header
 from rlvr_probe.recording.journal import Journal
 from rlvr_probe.recording.schema import BY_NAME, SEGMENT_ROW, Table
-from rlvr_probe.recording.store import Bulk, no_collection
+from rlvr_probe.recording.store import no_collection
 
 __all__ = ["write_compacted"]
 

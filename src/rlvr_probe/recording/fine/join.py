@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.model.batch import Batch, BatchShard
 from rlvr_probe.model.trace import Attempt, Step
+from rlvr_probe.recording.bulk import Bulk, real
 from rlvr_probe.recording.clock import RunClock
 from rlvr_probe.recording.coarse_rows import TrajectoryRow
 from rlvr_probe.recording.processes import Recorded
 from rlvr_probe.recording.schema import statements
-from rlvr_probe.recording.store import Bulk, FineStore, real
+from rlvr_probe.recording.store import FineStore
 
 if TYPE_CHECKING:
     import duckdb

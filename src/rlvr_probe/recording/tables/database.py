@@ -21,6 +21,7 @@ import duckdb
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
+from rlvr_probe.recording.journal_files import Decode, decode
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Progress
 from rlvr_probe.recording.schema import TABLES, VIEWS
@@ -72,6 +73,7 @@ def open_tables(
     progress: Progress | None = None,
     machine: Machine | None = None,
     signals: bool = True,
+    decode: Decode = decode,
 ) -> Iterator[Tables]:
     """The tables of ``source``, until the context is left.
 
@@ -83,6 +85,7 @@ def open_tables(
         machine: Where to look whether processes still run; this machine.
         signals: Whether Ctrl-C, and a handled SIGTERM, end each query from then on. They must not
             where the program goes on.
+        decode: Decodes the files of processes.
 
     Raises:
         RecordingError: There is no recording, it cannot be read, or there are two.
@@ -95,7 +98,7 @@ def open_tables(
             yield Tables(sql, source.name, tuple(source.notes))
             return
         run = [find_run(path) for path in ([source] if isinstance(source, Path) else source)]
-        trace = read_tables(store, run, progress=progress, machine=machine)
+        trace = read_tables(store, run, progress=progress, machine=machine, decode=decode)
         sql, _ = store.open()
         yield Tables(sql, trace.run, tuple(trace.notes))
 

@@ -14,9 +14,9 @@ from rlvr_probe.model.device_series import DeviceSeries
 from rlvr_probe.model.trace import Rpc, Session, Span, Trace
 from rlvr_probe.model.workload import ReadBatch, ReadWorkload
 from rlvr_probe.recording.attempts import last_training
+from rlvr_probe.recording.bulk import Bulk, real
 from rlvr_probe.recording.fine.join import all_batches, numbered
 from rlvr_probe.recording.schema import BY_NAME, statements
-from rlvr_probe.recording.store import Bulk, real
 
 if TYPE_CHECKING:
     import duckdb

@@ -14,7 +14,7 @@ from typing import Any, Final
 import duckdb
 
 from rlvr_probe.exceptions import RecordingError, StorageError
-from rlvr_probe.recording.schema import AS_IT_IS, TABLES, VIEWS
+from rlvr_probe.recording.schema import AS_IT_IS, TABLES, VIEWS, literal
 from rlvr_probe.recording.tables.database import Tables, connect
 from rlvr_probe.storage import answering, attach, delete_below, is_remote
 
@@ -82,7 +82,7 @@ def save_tables(tables: Tables, directory: Path) -> None:
 def _copy(sql: duckdb.DuckDBPyConnection, rows: str, path: Path) -> None:
     """Write the rows of a query into a file or an object."""
     try:
-        sql.execute(f"COPY ({rows}) TO {_literal(path)} (FORMAT parquet, COMPRESSION zstd)")
+        sql.execute(f"COPY ({rows}) TO {literal(path)} (FORMAT parquet, COMPRESSION zstd)")
     except duckdb.InterruptException:
         raise
     except duckdb.Error as error:
@@ -127,10 +127,6 @@ def _rows(table: str, first: str, ranges: Sequence[str]) -> str:
 
 def _part(table: str, first: str) -> str:
     return f"{table}/first_step={first}/data.parquet"
-
-
-def _literal(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 def _made(tables: Tables) -> list[str]:
@@ -194,7 +190,7 @@ def open_saved(
             places = [f"{table.name}.parquet"]
             if table.name in _SPLIT:
                 places = [_part(table.name, first) for first in ranges]
-            paths = ", ".join(_literal(directory / place) for place in places)
+            paths = ", ".join(literal(directory / place) for place in places)
             held = remote and (hold or table.name not in _SPLIT)
             kind = "TABLE" if held else "VIEW"
             try:
