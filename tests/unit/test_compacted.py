@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -249,6 +252,51 @@ def test_what_is_damaged_is_counted_and_nothing_is_made_up(tmp_path: Path, count
         assert sum(trace.lost.values()) >= rows
     target.write_bytes(whole)
     assert read_run(tmp_path).totals == totals
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 40), *(pytest.param(seed, 1_000, marks=FULL) for seed in range(1, 11))]
+)
+def test_a_damaged_hand_over_loses_nothing_uncounted_and_makes_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, count: int
+) -> None:
+    """A spool and its run folder hold a segment in any two forms, cut or damaged, or one does."""
+    monkeypatch.setattr("rlvr_probe.sidecar.spool_mover._KEPT_S", 0)
+    # To look at the open files of every process takes long.
+    monkeypatch.setattr("rlvr_probe.sidecar.spool_mover._is_written_to", lambda _: False)
+    rows = 30
+    journal = trajectories(tmp_path / "made", rows)
+    path = journal.close()
+    table = journal.open_table(ended=True)
+    tables = {table.name: table.read_bytes()}
+    recorded = read_run(path.parent).totals
+    forms = {"": path.read_bytes(), ".gz": gzip.compress(path.read_bytes())}
+    target = finish(path)
+    assert target is not None
+    forms[".parquet"] = target.read_bytes()
+    draw = random.Random(seed)
+    spool, folder = tmp_path / "spool", tmp_path / "folder"
+    for _ in range(count):
+        states = {}
+        for place in (spool, folder):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            form = draw.choice([*forms])
+            states[place] = state = draw.choice(("absent", "whole", "whole", "damaged"))
+            data = damaged(forms[form], draw) if state == "damaged" else forms[form]
+            files = tables | ({} if state == "absent" else {f"{path.name}{form}": data})
+            for name, content in files.items():
+                (place / name).write_bytes(content)
+        with suppress(OSError):
+            assert Mover(spool, Target(folder, network=False)).finish() is False
+        trace = read_run(folder)
+        read = sum(calls for calls, _ in trace.totals.values())
+        assert read + sum(trace.lost.values()) >= 3 * rows
+        for name, (calls, seconds) in trace.totals.items():
+            assert calls <= recorded[name][0]
+            assert seconds <= recorded[name][1] + 1e-9
+        if "damaged" not in states.values() and "whole" in states.values():
+            assert (trace.totals, trace.lost) == (recorded, {}), states
 
 
 def test_another_version_is_named(tmp_path: Path) -> None:

@@ -365,13 +365,9 @@ def _count_headless(files: RunFiles, headers: dict[str, list[Header]], loaded: L
 
 
 def _headless_rows(files: RunFiles, process: str, parts: list[Segment]) -> int:
-    """Rows of a process without a readable header."""
-    lines = sum(_count_lines(part) for part in parts)
-    if not any(part.path.name.endswith(schema.COMPACTED_SUFFIX) for part in parts):
-        return lines
-    # Nothing of a damaged one is known but by the table.
+    """Rows of a process without a readable header: those that are there, or that its table has."""
     table = _table(files, process)
-    return lines if table is None else max(lines, table.written)
+    return max(sum(map(_count_lines, parts)), 0 if table is None else table.written)
 
 
 def _count_lines(part: Segment) -> int:
