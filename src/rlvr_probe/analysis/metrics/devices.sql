@@ -152,8 +152,8 @@ WITH lengths AS (
   FROM device_stage GROUP BY stage
 ), sums AS (
   SELECT stage, counter, sum(amount) AS amount, sum(covered_ns)::DOUBLE AS covered_ns,
-    arg_min(device, (round(amount / nullif(covered_ns, 0), 9), device), 5)
-      FILTER (round(amount / nullif(covered_ns, 0), 9) IS NOT NULL) AS least
+    arg_min(device, ((amount / nullif(covered_ns, 0))::FLOAT, device), 5)
+      FILTER ((amount / nullif(covered_ns, 0))::FLOAT IS NOT NULL) AS least
   FROM (
     SELECT stage, counter, device, sum(amount) AS amount, sum(covered_ns) AS covered_ns
     FROM device_use GROUP BY stage, counter, device

@@ -38,15 +38,17 @@ GROUP BY 1, bar ORDER BY 1, bar
 -- name: who
 -- Who came last to barriers, the most expensive first.
 SELECT barrier, last_kind, name, engine, rank, count(*) AS times, sum(gpu_ns) / 1e9 AS gpu_s,
-  arg_max(step_id, gpu_ns) AS worst_step, arg_max(trajectory_id, gpu_ns) AS worst_trajectory
+  arg_max(step_id, (gpu_ns, step_id)) AS worst_step,
+  arg_max(trajectory_id, (gpu_ns, trajectory_id)) AS worst_trajectory
 FROM barrier_wait GROUP BY barrier, last_kind, name, engine, rank
-ORDER BY gpu_s DESC LIMIT 40
+ORDER BY gpu_s DESC, barrier, last_kind, name, engine, rank LIMIT 40
 
 -- name: worst
 -- The most expensive barriers.
 SELECT step_id, barrier, gpu_ns / 1e9 AS gpu_s, last_kind, name, engine, rank, process,
   trajectory_id, turn
-FROM barrier_wait ORDER BY gpu_ns DESC LIMIT 200
+FROM barrier_wait
+ORDER BY gpu_ns DESC, step_id, barrier, last_kind, process, trajectory_id LIMIT 200
 
 -- name: length_steps
 SELECT count(DISTINCT step_id) FROM trajectory WHERE coalesce(mode, 'train') = 'train'
