@@ -30,7 +30,7 @@ from tests.simulated import FILTERED, SMALL, TRAINED, brief
 from tests.simulator import scenario, simulate
 from tests.trained_twice import trained_twice
 
-__all__ = ["PROGRAM", "RENAMED", "ask", "compare", "record", "without"]
+__all__ = ["PROGRAM", "RENAMED", "ask", "compare", "differences", "record", "without"]
 
 PROGRAM: Final = Path(sys.executable).with_name("rlvr-probe")
 
@@ -130,8 +130,8 @@ def compare(before: Path, after: Path) -> Iterator[str]:
         if not was.exists() or not now.exists():
             yield f"{name}: is in {before if was.exists() else after} alone"
         elif was.read_bytes() != now.read_bytes():
-            differences = list(_differences(_parsed(was), _parsed(now)))
-            yield from (f"{name}: {difference}" for difference in differences)
+            found = differences(_parsed(was), _parsed(now))
+            yield from (f"{name}: {difference}" for difference in found)
 
 
 def _parsed(path: Path) -> Any:
@@ -143,19 +143,22 @@ def _parsed(path: Path) -> Any:
         return text.splitlines()
 
 
-def _differences(was: object, now: object, place: str = "$") -> Iterator[str]:
+def differences(
+    was: object, now: object, place: str = "$", rounding: float = _ROUNDING
+) -> Iterator[str]:
+    """Where two values of JSON differ, as sentences; ``rounding`` is a share of a number."""
     if isinstance(was, dict) and isinstance(now, dict):
         was = {RENAMED.get(key, key): value for key, value in was.items()}
         for key in sorted((was.keys() | now.keys()) - _UNCOMPARED):
             if key not in was or key not in now:
                 yield f"{place}.{key}: {'is gone' if key in was else 'is new'}"
             else:
-                yield from _differences(was[key], now[key], f"{place}.{key}")
+                yield from differences(was[key], now[key], f"{place}.{key}", rounding)
     elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         for index, (one, other) in enumerate(zip(was, now, strict=True)):
-            yield from _differences(one, other, f"{place}[{index}]")
+            yield from differences(one, other, f"{place}[{index}]", rounding)
     elif isinstance(was, float) and isinstance(now, float):
-        if not math.isclose(was, now, rel_tol=_ROUNDING):
+        if not math.isclose(was, now, rel_tol=rounding):
             yield f"{place}: {was!r}, then {now!r}"
     elif was != now or type(was) is not type(now):
         yield f"{place}: {_brief(was)}, then {_brief(now)}"
@@ -188,10 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.command == "ask":
         ask(options.recordings.resolve(), options.out.resolve(), options.program)
     else:
-        differences = list(compare(options.before, options.after))
-        print(*differences, sep="\n")
-        print(f"{len(differences)} differences")
-        return int(bool(differences))
+        found = list(compare(options.before, options.after))
+        print(*found, sep="\n")
+        print(f"{len(found)} differences")
+        return int(bool(found))
     return 0
 
 

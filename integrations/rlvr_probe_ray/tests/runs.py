@@ -12,11 +12,11 @@ import subprocess
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rlvr_probe_verl.tests import environments
 
@@ -33,6 +33,7 @@ __all__ = [
     "drive",
     "environment",
     "free_ports",
+    "node",
     "python",
     "temporary",
 ]
@@ -83,31 +84,53 @@ def cluster(*options: str, **variables: str) -> Iterator[Cluster]:
         command = [str(python()), "-m", "ray.scripts.scripts", "start", "--head", "--block"]
         command += ["--num-cpus", "4", "--port", str(ports[0]), "--temp-dir", str(folder / "r")]
         command += ["--ray-client-server-port", str(ports[1]), "--include-dashboard", "false"]
-        started = subprocess.Popen(
-            [*command, "--disable-usage-stats", *options],
-            env=environment(**variables),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+        command += ["--disable-usage-stats", *options]
+        with _whole(command, log, variables) as started:
+            address = announced(folder / "log", r"--address='([^']+)'", started)
+            yield Cluster(address, f"ray://127.0.0.1:{ports[1]}", folder)
+
+
+@contextmanager
+def node(cluster: Cluster, interpreter: Path, *options: str, **variables: str) -> Iterator[None]:
+    """One more node of a cluster, whose tasks run with ``interpreter``."""
+    command = [str(interpreter), "-m", "ray.scripts.scripts", "start", "--block"]
+    command += ["--address", cluster.address, "--disable-usage-stats", *options]
+    path = cluster.folder / f"{len(list(cluster.folder.glob('log*')))}.log"
+    with path.open("w+") as log, _whole(command, log, variables) as started:
+        announced(path, r"(Ray runtime started)", started)
+        yield
+
+
+@contextmanager
+def _whole(
+    command: Sequence[str], log: IO[str], variables: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, which is ended with every process of it."""
+    started = subprocess.Popen(
+        command,
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        yield started
+    finally:
+        whole = descendants(started.pid)
+        started.terminate()
         try:
-            yield Cluster(announced(folder / "log", started), f"ray://127.0.0.1:{ports[1]}", folder)
+            started.wait(PATIENCE_S)
         finally:
-            whole = descendants(started.pid)
-            started.terminate()
-            try:
-                started.wait(PATIENCE_S)
-            finally:
-                started.kill()  # nothing, if it is over
-                for pid in whole:
-                    end(pid)
+            started.kill()  # nothing, if it is over
+            for pid in whole:
+                end(pid)
 
 
-def announced(log: Path, started: subprocess.Popen[bytes]) -> str:
-    """The address of a cluster, once it is there."""
+def announced(log: Path, pattern: str, started: subprocess.Popen[bytes]) -> str:
+    """What the first group of ``pattern`` is in the log of a process, once it is there."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and started.poll() is None:
-        result = re.search(r"--address='([^']+)'", log.read_text())
+        result = re.search(pattern, log.read_text())
         if result is not None:
             return result[1]
         time.sleep(0.2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,15 +14,58 @@ from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.metrics import make_chapters
 from rlvr_probe.analysis.results import Answer, Chapter, query
 from rlvr_probe.analysis.statements import statements
+from rlvr_probe.recording.journal_files import Decode, decode
 from rlvr_probe.recording.notes import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["LOST", "NO_CAUSE", "Characterization", "characterize", "unexplained"]
+__all__ = [
+    "HERE", "LOST", "NO_CAUSE", "PARTS", "Answered", "Characterization", "Engine", "Part", "answer",
+    "characterize", "unexplained",
+]  # fmt: skip
 
 _SQL: Final = statements(__name__)
 
 Progress = Callable[[str], object]
 """Called with what was done, in a word or two."""
+
+Part = tuple[str, ...]
+"""Causes, or sections by name."""
+
+CAUSES: Final[Part] = ("causes",)
+PARTS: Final[tuple[Part, ...]] = (
+    CAUSES,
+    ("ledger",),
+    ("lengths",),
+    ("occupancy", "imbalance"),
+    ("rewards",),
+    ("signal",),
+    ("tools",),
+    ("movement",),
+    ("devices",),
+    ("asynchronous",),
+)
+"""What can be answered apart, in the order of the report: every section once."""
+
+Answered = Sequence[Cause | Chapter]
+AnswerParts = Callable[[Tables, int | None], Iterator[Answered]]
+"""Answers each of :data:`PARTS`, in this order, of tables with those of the ledger; the number is
+that of sequences that one engine decodes at once, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Does the work: this process, or others for it.
+
+    Attributes:
+        decode: Decodes journals.
+        answer_parts: Answers questions.
+        threads: Of DuckDB in this process; by default one for each core.
+    """
+
+    decode: Decode
+    answer_parts: AnswerParts
+    threads: int | None = None
+
 
 COUNTS_QUERY: Final = _SQL["counts"]
 LEDGER_QUERY: Final = _SQL["ledger"]
@@ -58,8 +101,35 @@ class Characterization:
     notes: Sequence[str]
 
 
+def answer(tables: Tables, part: Part, slots: int | None) -> Answered:
+    """What one part says.
+
+    Args:
+        tables: Of a recording or a workload, with those of the ledger.
+        part: One of :data:`PARTS`.
+        slots: Sequences that one engine decodes at once, where that is known.
+    """
+    if part == CAUSES:
+        return tuple(find_causes(tables)) if make_ledger(tables) else ()
+    return tuple(make_chapters(tables, slots=slots, names=part))
+
+
+def answer_here(tables: Tables, slots: int | None) -> Iterator[Answered]:
+    """Every part, one after another; see :data:`AnswerParts`."""
+    for part in PARTS:
+        yield answer(tables, part, slots)
+
+
+HERE: Final = Engine(decode, answer_here)
+"""This process alone."""
+
+
 def characterize(
-    tables: Tables, *, slots: int | None = None, progress: Progress = lambda _: None
+    tables: Tables,
+    *,
+    slots: int | None = None,
+    progress: Progress = lambda _: None,
+    engine: Engine = HERE,
 ) -> Characterization:
     """Ask everything; the tables get those of the ledger besides.
 
@@ -67,15 +137,15 @@ def characterize(
         tables: Of a recording or a workload.
         slots: Sequences that one engine decodes at once, where that is known.
         progress: Called after each part.
+        engine: Answers all that can be answered apart, once the ledger is made.
     """
     ledger = make_ledger(tables)
     progress("ledger")
-    causes = () if ledger is None else tuple(find_causes(tables))
-    progress("causes")
-    chapters = list[Chapter]()
-    for chapter in make_chapters(tables, slots=slots):
-        chapters.append(chapter)
-        progress(chapter.title)
+    causes, chapters = list[Cause](), list[Chapter]()
+    for part, answered in zip(PARTS, engine.answer_parts(tables, slots), strict=True):
+        for found in answered:
+            causes.append(found) if isinstance(found, Cause) else chapters.append(found)
+        progress(" ".join(part))
     [facts] = query(tables, _SQL["facts"]).dicts
     return Characterization(
         source=tables.source,
@@ -86,7 +156,7 @@ def characterize(
         unit=unit_of(tables),
         ledger_by_step=None if ledger is None else query(tables, _SQL["ledger_by_step"]),
         waits=None if ledger is None else query(tables, _SQL["waits"]),
-        causes=causes,
+        causes=tuple(causes),
         chapters=tuple(chapters),
         notes=(*_notes(tables), *(() if ledger is None else ledger.notes)),
     )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr_probe.cli import Subparsers, orderly
+from rlvr_probe.cli import Subparsers, complain, orderly
 from rlvr_probe.exceptions import ProbeError, RecordingError
 
 if TYPE_CHECKING:
+    from rlvr_probe.analysis.characterization import Engine
     from rlvr_probe.cli.chosen_run import ReadingProgress
     from rlvr_probe.exporter import WorkloadReader
     from rlvr_probe.recording.tables import Tables
@@ -60,7 +62,21 @@ def add_parser(subparsers: Subparsers) -> None:
         help="keep them in a lake of runs, in place of what it has of this one: a folder, or a"
         " place such as s3://bucket/name",
     )
+    parser.add_argument(
+        "--engine",
+        metavar="ENGINE",
+        type=_engine,
+        default="duckdb",
+        help="duckdb: this machine, which is the default; ray: the Ray cluster of RAY_ADDRESS or of"
+        " this machine, or a new one here; ray://HOST:PORT: that cluster",
+    )
     parser.set_defaults(execute=execute)
+
+
+def _engine(text: str) -> str:
+    if text not in ("duckdb", "ray") and not re.fullmatch(r"ray://[^/\s]+", text):
+        raise argparse.ArgumentTypeError(f"found {text}, expected duckdb, ray or ray://HOST:PORT")
+    return text
 
 
 def _slots(text: str) -> int:
@@ -95,8 +111,13 @@ def execute(args: argparse.Namespace) -> int:
             raise ProbeError(f"{args.save} is there already; give the name of a new directory")
     lake = None if args.lake is None else to_place(args.lake)
     sources = [to_place(source) for source in args.sources]
-    with orderly(), ReadingProgress() as progress, _tables(sources, progress) as tables:
-        found = characterize(tables, slots=args.slots)
+    with (
+        orderly(),
+        ReadingProgress() as progress,
+        _started(args.engine, made=bool(args.save or lake or args.html)) as engine,
+        _tables(sources, progress, engine) as tables,
+    ):
+        found = characterize(tables, slots=args.slots, engine=engine)
         if args.save is not None:
             _save(tables, args.save, force=False)
         if lake is not None:
@@ -131,7 +152,23 @@ def _save(tables: Tables, place: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tables]:
+def _started(name: str, *, made: bool) -> Iterator[Engine]:
+    """The engine of that name; ``made``: the tables get what was made for the answers."""
+    from rlvr_probe.analysis.characterization import HERE
+    from rlvr_probe.analysis.open_run import require
+
+    if name == "duckdb":
+        yield HERE
+        return
+    require("ray", f"--engine {name}")
+    from rlvr_probe.analysis.ray_engine import on_ray
+
+    with on_ray(None if name == "ray" else name, complain, made=made) as engine:
+        yield engine
+
+
+@contextmanager
+def _tables(sources: Sequence[Path], progress: ReadingProgress, engine: Engine) -> Iterator[Tables]:
     from rlvr_probe.cli.chosen_run import choose_run, open_chosen
     from rlvr_probe.recording.lake import tables_in
     from rlvr_probe.recording.tables import open_tables
@@ -143,9 +180,12 @@ def _tables(sources: Sequence[Path], progress: ReadingProgress) -> Iterator[Tabl
             raise ProbeError(f"{source} holds {kind}; expected folders of one run, or one SOURCE")
     [(source, reader), *more] = kinds
     with (
-        open_tables(list(map(choose_run, sources)), progress=progress) if more
+        open_tables(
+            list(map(choose_run, sources)), threads=engine.threads, progress=progress,
+            decode=engine.decode,
+        ) if more
         else open_tables(reader.read(source)) if reader is not None
-        else open_chosen(source, progress, hold=True) as tables
+        else open_chosen(source, progress, hold=True, engine=engine) as tables
     ):  # fmt: skip
         yield tables
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rlvr_probe.cli import complain
 
 if TYPE_CHECKING:
+    from rlvr_probe.analysis.characterization import Engine
     from rlvr_probe.model.trace import Trace
     from rlvr_probe.recording.tables import Tables
 
@@ -54,30 +55,40 @@ def read_chosen(path: Path) -> tuple[Path, Trace]:
 
 
 @contextmanager
-def open_chosen(source: Path, progress: ReadingProgress, *, hold: bool = False) -> Iterator[Tables]:
+def open_chosen(
+    source: Path, progress: ReadingProgress, *, hold: bool = False, engine: Engine | None = None
+) -> Iterator[Tables]:
     """The tables of what ``source`` means: saved ones, or those of a run, which may be in a lake.
 
     Args:
         source: As the user named it.
         progress: Called with bytes read.
         hold: As for :func:`~rlvr_probe.recording.tables.saved.open_saved`.
+        engine: Decodes journals, but for those that were fetched.
 
     Raises:
         RecordingError: There is nothing to read.
     """
+    from rlvr_probe.analysis.characterization import HERE
     from rlvr_probe.recording import check_readable
     from rlvr_probe.recording.lake import local_folder, tables_in
     from rlvr_probe.recording.tables import open_saved, open_tables
+    from rlvr_probe.storage import is_remote
 
     check_readable(source)
-    saved = tables_in(source)
+    saved, engine = tables_in(source), engine or HERE
     if saved is not None:
-        with open_saved(saved, hold=hold) as tables:
+        with open_saved(saved, threads=engine.threads, hold=hold) as tables:
             yield tables
         return
     with (
         local_folder(source) as folder,
-        open_tables(choose_run(folder), progress=progress) as tables,
+        open_tables(
+            choose_run(folder),
+            threads=engine.threads,
+            progress=progress,
+            decode=HERE.decode if is_remote(source) else engine.decode,
+        ) as tables,
     ):
         yield tables
 

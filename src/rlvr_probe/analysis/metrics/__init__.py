@@ -6,7 +6,7 @@ is in ``registry.ini``, which the documentation is made from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from rlvr_probe.analysis.metrics import (
@@ -53,14 +53,19 @@ DERIVED: Final = {
 """What is made of the tables before metrics are asked for: what a row is, and the query."""
 
 
-def make_chapters(tables: Tables, *, slots: int | None = None) -> Iterator[Chapter]:
-    """Every section, one after another.
+def make_chapters(
+    tables: Tables, *, slots: int | None = None, names: Collection[str] = CHAPTERS
+) -> Iterator[Chapter]:
+    """Sections, one after another.
 
     Args:
         tables: Of a recording or a workload.
         slots: Sequences that one engine decodes at once, where that is known.
+        names: Which of them; ``imbalance`` with ``occupancy``, whose tables it asks.
     """
     for name, chapter in CHAPTERS.items():
+        if name not in names:
+            continue
         if name == "occupancy":
             yield occupancy.occupancy(tables, slots=slots)
         else:
