@@ -114,6 +114,7 @@ def test_processes_killed_in_the_middle_of_their_tasks_change_nothing(
     assert differ(tmp_path, answers["said"][str(tmp_path)]) == []
 
 
+@pytest.mark.full
 def test_a_client_outside_of_the_cluster_says_the_same(whole: Cluster, trained: Path) -> None:
     assert differ(trained, ask(whole.client, 0, trained)["said"][str(trained)]) == []
 
@@ -167,6 +168,7 @@ def test_a_node_without_the_package_is_named(whole: Cluster, trained: Path) -> N
     assert "found none, expected version" in said
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_not_there_is_named(trained: Path) -> None:
     with start("", trained, "--engine", "ray://127.0.0.1:9") as command:
         out, said = command.communicate(timeout=PATIENCE_S)
@@ -174,7 +176,9 @@ def test_a_cluster_that_is_not_there_is_named(trained: Path) -> None:
     assert said.startswith("rlvr-probe: Ray does not reach ray://127.0.0.1:9: ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+)
 def test_it_can_be_interrupted_and_leaves_nothing(
     whole: Cluster, tmp_path: Path, number: signal.Signals
 ) -> None:
