@@ -27,8 +27,6 @@ from rlvr_probe_ray.tests.runs import (
 from rlvr_probe.analysis.characterization import HERE
 from rlvr_probe.cli import INTERRUPTED, OK, UNABLE, main
 from tests.apart import said
-from tests.corpus.recordings import RECORDED, folder_of, unpacked
-from tests.golden import differences
 from tests.simulated import FILTERED, TRAINED
 from tests.simulator import simulate
 from tests.simulator.volume import write_volume
@@ -90,12 +88,17 @@ def start(address: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def differ(run: Path, there: dict[str, Any]) -> list[str]:
+    # It loads trainings, and these hide the GPUs from modules of tests that come later.
+    from tests.golden import differences
+
     return list(differences(said(run, HERE), there, rounding=EXACT))
 
 
 def test_it_says_the_same_of_runs_of_every_kind(
     whole: Cluster, trained: Path, tmp_path: Path
 ) -> None:
+    from tests.corpus.recordings import RECORDED, folder_of, unpacked
+
     runs = [folder_of(unpacked(name, tmp_path / name)) for name in RECORDED]
     shutil.copytree(runs[0], tmp_path / "packed")
     assert main(["compact", str(tmp_path / "packed")]) == OK
