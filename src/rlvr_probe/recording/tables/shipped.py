@@ -22,9 +22,10 @@ _TEXTS: Final = "made_view"
 """The table of the file that says how views are made, in their order."""
 
 _MADE_TABLES: Final = "SELECT table_name FROM duckdb_tables() WHERE temporary ORDER BY table_oid"
+# DuckDB 1.3 spells it TEMPORARY.
 _MADE_VIEWS: Final = (
-    "SELECT view_oid AS place, replace(sql, 'CREATE TEMP VIEW', 'CREATE OR REPLACE TEMP VIEW')"
-    " AS text FROM duckdb_views() WHERE temporary AND NOT internal"
+    "SELECT view_oid AS place, regexp_replace(sql, '^CREATE TEMP(ORARY)? VIEW',"
+    " 'CREATE OR REPLACE TEMP VIEW') AS text FROM duckdb_views() WHERE temporary AND NOT internal"
     f" AND view_name NOT IN ({', '.join(map(literal, VIEWS))})"
 )
 
