@@ -14,6 +14,7 @@ import os
 import signal
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -42,6 +43,9 @@ _PACKAGES: Final = ("rlvr-probe", "duckdb")
 
 _TASKS: Final = 4
 """Tasks that decode, for each CPU: small ones fill in where a large one takes long."""
+
+_NICE: Final = 19
+"""Tasks take what a training on the same cluster leaves."""
 
 _PIECE_B: Final = 64 << 20
 _PATIENCE_S: Final = 30.0
@@ -96,11 +100,11 @@ class _Cluster:
 
     def __init__(self, say: Say, made: bool) -> None:
         self._say, self._made = say, made
-        self._running = list[ray.ObjectRef]()
+        self._running = set[ray.ObjectRef]()
         self._nodes = [
             node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")
         ]
-        self.cpus = int(sum(node["Resources"]["CPU"] for node in self._nodes))
+        self.cpus = max(1, int(sum(node["Resources"]["CPU"] for node in self._nodes)))
         self._node = "" if ray.util.client.ray.is_connected() else _node()
         own = [node for node in self._nodes if node["NodeID"] == self._node]
         self.threads = max(1, int(own[0]["Resources"]["CPU"])) if own else None
@@ -112,7 +116,7 @@ class _Cluster:
             ProbeError: One has not.
         """
         if not self._nodes:
-            raise ProbeError("the Ray cluster has no CPU; expected at least 1")
+            raise ProbeError("the Ray cluster has no node with a CPU; expected one at least")
         installed = ray.remote(num_cpus=0)(version)
         for package in _PACKAGES:
             asked = [
@@ -150,10 +154,10 @@ class _Cluster:
                 parts = [replace(part, path=part.path.absolute()) for part in files.parts]
                 apart.append(replace(files, parts=parts))
         groups = _groups(apart, _TASKS * self.cpus)
-        references = [self._start(_decode, group) for group in groups]
+        references = deque(self._start(_decode, group) for group in groups)
         yield from decode(own, fine)
-        for group, reference in zip(groups, references, strict=True):
-            found, packed = self._get(reference)
+        for group in groups:
+            found, packed = self._get(references.popleft())
             first = fine.unpack(packed) if fine else 0
             for files, (journal, seen) in zip(group, found, strict=True):
                 journal.renumber_keys(first)
@@ -188,23 +192,25 @@ class _Cluster:
 
     def _start(self, task: Callable[..., Any], *arguments: Any) -> ray.ObjectRef:
         reference = ray.remote(num_cpus=1, max_retries=3)(task).remote(*arguments)
-        self._running.append(reference)
+        self._running.add(reference)
         return reference
 
     def _get(self, reference: ray.ObjectRef) -> Any:
-        """The result of a task.
+        """The result of a task, which the cluster then forgets.
 
         Raises:
             ProbeError: It failed, also when it was done again.
         """
         try:
-            return ray.get(reference)
+            found = ray.get(reference)
         except RayTaskError as error:
             if isinstance(error.cause, (ProbeError, PackageNotFoundError)):
                 raise error.cause from None
             raise ProbeError(f"a task on Ray failed: {_line(error.cause or error)}") from None
         except RayError as error:
             raise ProbeError(f"a task on Ray failed: {_line(error)}") from None
+        self._running.discard(reference)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +232,7 @@ class _Shipped:
 
 def _decode(group: Sequence[JournalFiles]) -> tuple[list[tuple[Journal, int]], PackedRows]:
     """A task: what processes recorded, and their fine rows."""
+    os.nice(_NICE)
     for files in group:
         _look(files)
     with no_collection(), FineStore(1, whole=True, signals=False, hold=False) as store:
@@ -255,6 +262,7 @@ def _look(files: JournalFiles) -> None:
 
 def _answer(shipped: _Shipped, part: Part, slots: int | None, made: bool) -> tuple[Answered, bytes]:
     """A task: what one part says, and the tables that were made for it where these are wanted."""
+    os.nice(_NICE)
     with open_shipped(_path(shipped), shipped.like) as tables:
         answered = answer(tables, part, slots)
         if not made:
