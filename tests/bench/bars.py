@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.bench import analysis, compaction, conversion, ranks, rate, slowdown
+from tests.bench import analysis, compaction, conversion, ranks, rate, ray_engine, slowdown
 from tests.bench.report import table
 
 __all__ = ["judge", "tables"]
@@ -51,6 +51,7 @@ def judge(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         ),
         *_analysis(figures.get("analysis")),
         _compaction(figures.get("compaction")),
+        _ray(figures.get("ray_engine")),
         _ranks(figures.get("ranks")),
     ]
 
@@ -84,6 +85,19 @@ def _compaction(figures: dict[str, Any] | None) -> tuple[str, str, str, str]:
         f"{found['s']:.0f} s, {found['cpu_s']:.0f} CPU s, {found['memory_b'] / 2**30:.2f} GiB"
     )
     return *said, measured, _met(met and found["memory_b"] <= analysis.BAR_B)
+
+
+def _ray(figures: dict[str, Any] | None) -> tuple[str, str, str, str]:
+    said = (
+        "the same on Ray: 2 workers against 1, CPU against that without Ray",
+        f"{ray_engine.BAR_SPEED:g} times as fast, {ray_engine.BAR_CPU:g}",
+    )
+    if figures is None:
+        return *said, "not measured", "not known"
+    here, alone, both = (figures["cases"][name] for name in ("here", "1 worker", "2 workers"))
+    speed, cpu = alone["s"] / both["s"], both["cpu_s"] / here["cpu_s"]
+    met = speed >= ray_engine.BAR_SPEED and cpu <= ray_engine.BAR_CPU
+    return *said, f"{speed:.2f} times as fast, {cpu:.2f}", _met(met)
 
 
 def _ranks(figures: dict[str, Any] | None) -> tuple[str, str, str, str]:

@@ -122,6 +122,14 @@ def test_a_recording_is_characterized_before_and_after_it_was_compacted(tmp_path
 
 
 @runs_the_bench
+@pytest.mark.full
+def test_a_recording_is_characterized_here_and_on_ray(tmp_path: Path) -> None:
+    cases = quick("ray_engine", tmp_path)["cases"]
+    assert [*cases] == ["here", "1 worker", "2 workers", "2 nodes of 1 worker"]
+    assert all(case["cpu_s"] > 0 for case in cases.values())
+
+
+@runs_the_bench
 def test_every_step_and_trajectory_of_many_real_processes_is_read_again(tmp_path: Path) -> None:
     figures = quick("ranks", tmp_path)  # which fails if one is missing
     assert [case["ranks"] for case in figures["cases"]] == [16, 32]
