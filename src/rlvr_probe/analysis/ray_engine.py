@@ -45,7 +45,7 @@ _TASKS: Final = 4
 """Tasks that decode, for each CPU: small ones fill in where a large one takes long."""
 
 _NICE: Final = 19
-"""Tasks take what a training on the same cluster leaves."""
+"""Tasks take what a job on the same nodes leaves."""
 
 _PIECE_B: Final = 64 << 20
 _PATIENCE_S: Final = 30.0
