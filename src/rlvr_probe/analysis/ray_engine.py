@@ -30,6 +30,7 @@ from rlvr_probe.analysis.characterization import PARTS, Answered, Engine, Part, 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import schema
 from rlvr_probe.recording.bulk import path_of
+from rlvr_probe.recording.files import Segment
 from rlvr_probe.recording.journal import Journal
 from rlvr_probe.recording.journal_files import JournalFiles, decode
 from rlvr_probe.recording.store import FineStore, PackedRows, no_collection
@@ -50,6 +51,9 @@ _NICE: Final = 19
 _PIECE_B: Final = 64 << 20
 _PATIENCE_S: Final = 30.0
 """How long nothing happens before it is said what is waited for, s."""
+
+_FAILURES: Final = (RayError, ConnectionError, RuntimeError, ValueError)
+"""What Ray raises where a cluster cannot be reached."""
 
 Say = Callable[[str], object]
 """Called with a sentence for the user."""
@@ -75,7 +79,7 @@ def on_ray(address: str | None, say: Say, *, made: bool) -> Iterator[Engine]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except (RayError, ConnectionError, RuntimeError, ValueError) as error:
+    except (*_FAILURES, ImportError) as error:  # Ray Client has dependencies of its own
         where = "a cluster on this machine" if address is None else address
         raise ProbeError(f"Ray does not reach {where}: {_line(error)}") from None
     finally:
@@ -187,7 +191,7 @@ class _Cluster:
     def cancel(self) -> None:
         """End what still runs."""
         for reference in self._running:
-            with suppress(Exception):
+            with suppress(*_FAILURES):
                 ray.cancel(reference, force=True)
 
     def _start(self, task: Callable[..., Any], *arguments: Any) -> ray.ObjectRef:
@@ -244,20 +248,23 @@ def _look(files: JournalFiles) -> None:
     """See that this node has the files: of what is not there, rows would count as lost.
 
     Raises:
-        ProbeError: It has not.
+        ProbeError: It has not all, or cannot read one.
     """
     for part in files.parts:
-        name = schema.segment_name(part.process, part.number)
-        try:
-            seen = any(there.startswith(name) for there in os.listdir(part.path.parent))
-        except OSError:
-            seen = False
-        if not seen:
+        if not _is_whole(part):
             node = ray.util.get_node_ip_address()
             raise ProbeError(
-                f"node {node} of the Ray cluster does not see {part.path}; expected a folder that"
-                " all nodes share"
+                f"node {node} of the Ray cluster does not see all of {part.path}; expected a folder"
+                " that all nodes share and may read"
             )
+
+
+def _is_whole(part: Segment) -> bool:
+    """Whether a file can be read as far as it was listed, or what a sidecar has made of it."""
+    with suppress(OSError):
+        return part.path.stat().st_size >= part.size_b and os.access(part.path, os.R_OK)
+    plain = part.path.with_name(schema.segment_name(part.process, part.number))
+    return any(os.access(f"{plain}{suffix}", os.R_OK) for suffix in ("", *schema.PACKED_SUFFIXES))
 
 
 def _answer(shipped: _Shipped, part: Part, slots: int | None, made: bool) -> tuple[Answered, bytes]:

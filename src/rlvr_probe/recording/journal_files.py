@@ -23,6 +23,7 @@ class JournalFiles:
         number: Its number in the store of fine rows.
         mono_ns: Time 0 of its rows, CLOCK_MONOTONIC.
         watched: Spans that its table had as open: it was read before.
+        parts: In the order of their numbers.
     """
 
     process: str

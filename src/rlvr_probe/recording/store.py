@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.recording.bulk import Bulk, anonymous_file, path_of
-from rlvr_probe.recording.schema import AS_IT_IS, STAGING
+from rlvr_probe.recording.schema import AS_IT_IS, STAGING, literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -192,9 +192,10 @@ class FineStore:
             bulk.finish()
             for table in (*self.rows, *(["q_key"] if self._batches else [])):
                 with anonymous_file() as file:
-                    place = path_of(file)
-                    sql.execute(f"COPY {table} TO '{place}' (FORMAT parquet, USE_TMP_FILE false)")
-                    columns[table] = Path(place).read_bytes()
+                    path = path_of(file)
+                    how = "(FORMAT parquet, USE_TMP_FILE false)"
+                    sql.execute(f"COPY {table} TO {literal(path)} {how}")
+                    columns[table] = Path(path).read_bytes()
         return PackedRows(columns, self._files, self.rows, self._batches)
 
     def unpack(self, packed: PackedRows) -> int:

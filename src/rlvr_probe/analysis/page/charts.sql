@@ -38,8 +38,8 @@ GROUP BY 1, bar ORDER BY 1, bar
 -- name: who
 -- Who came last to barriers, the most expensive first.
 SELECT barrier, last_kind, name, engine, rank, count(*) AS times, sum(gpu_ns) / 1e9 AS gpu_s,
-  arg_max(step_id, (gpu_ns, step_id)) AS worst_step,
-  arg_max(trajectory_id, (gpu_ns, trajectory_id)) AS worst_trajectory
+  arg_max(step_id, (gpu_ns, step_id, trajectory_id)) AS worst_step,
+  arg_max(trajectory_id, (gpu_ns, step_id, trajectory_id)) AS worst_trajectory
 FROM barrier_wait GROUP BY barrier, last_kind, name, engine, rank
 ORDER BY gpu_s DESC, barrier, last_kind, name, engine, rank LIMIT 40
 

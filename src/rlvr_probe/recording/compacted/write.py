@@ -28,7 +28,7 @@ from rlvr_probe.recording.decode import FINE, UNSOUND, Definition, RowDecoder
 from rlvr_probe.recording.fine.rows import Columns, FineRows
 from rlvr_probe.recording.header import parse_header
 from rlvr_probe.recording.journal import Journal
-from rlvr_probe.recording.schema import BY_NAME, SEGMENT_ROW, Table
+from rlvr_probe.recording.schema import BY_NAME, SEGMENT_ROW, Table, literal
 from rlvr_probe.recording.store import no_collection
 
 __all__ = ["write_compacted"]
@@ -135,12 +135,12 @@ def _describe(sql: duckdb.DuckDBPyConnection, about: About) -> None:
 
 
 def _write(sql: duckdb.DuckDBPyConnection, about: About, target: Path) -> None:
-    path, told = (text.replace("'", "''") for text in (str(target), _encode(about).decode()))
+    told = literal(_encode(about).decode())
     # Those of a kind together, so that who wants one passes over the others.
     rows = " UNION ALL BY NAME ".join(f"(FROM {name})" for name in _TABLES)
     sql.execute(
-        f"COPY ({rows}) TO '{path}' (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false,"
-        f" KV_METADATA {{'rlvr-probe': '{told}'}})"
+        f"COPY ({rows}) TO {literal(target)} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false,"
+        f" KV_METADATA {{'rlvr-probe': {told}}})"
     )
 
 
