@@ -233,11 +233,18 @@ def test_each_bar_can_be_missed() -> None:
     }
     late = {"s": 50.0, "cpu_s": 96.0, "memory_b": 1 << 30}
     worse["compaction"] = {"cases": [{"compacted": late}]}
+    worse["ray_engine"] = {
+        "cases": {
+            "here": {"s": 80.0, "cpu_s": 140.0},
+            "1 worker": {"s": 150.0, "cpu_s": 180.0},
+            "2 workers": {"s": 110.0, "cpu_s": 180.0},
+        }
+    }
     small = {"ranks": 1, "folder_b": 100, "characterize": {"s": 61.0, "memory_b": 1 << 30}}
     worse["ranks"] = {"steps": 1, "cases": [small]}
     for family in ("slowdown", "beside"):
         worse[family] = {"trainings": {"small": summary(6.0)}}
-    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 11
+    assert [verdict for *_, verdict in bars.judge(worse)] == ["missed"] * 12
 
 
 # ---------------------------------------------------------------- documentation
