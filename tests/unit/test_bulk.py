@@ -15,7 +15,7 @@ from rlvr_probe.recording.schema import BY_NAME
 def test_where_one_table_cannot_be_loaded_no_file_stays_open() -> None:
     with duckdb.connect() as sql:
         bulk = Bulk(sql)
-        for name, row in (("lost", ("reason", 1 << 64)), ("q_key", (1 << 32, 0, "key"))):
+        for name, row in (("lost", ("reason", 1 << 64)), ("q_key", (1 << 32, 0, 1, 2))):
             sql.execute(BY_NAME[name].ddl)
             bulk.add(name, [row])
         with pytest.raises(duckdb.Error):

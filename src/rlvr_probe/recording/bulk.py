@@ -31,6 +31,12 @@ _LEAST_B: Final = 256 * 1024
 _TOGETHER_B: Final = 8 * 1024 * 1024
 """Columns of one table that are loaded at a time, bytes: they are in memory until then."""
 
+_HASHES: Final = {
+    "high": "CASE WHEN key IS NOT NULL THEN hash(key) END",
+    "low": "CASE WHEN key IS NOT NULL THEN hash('#' || key) END",
+}
+"""Columns that are made of ``key``: both together stand for it in less room."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -159,19 +165,23 @@ class _File:
         if file is None:
             raise ValueError(f"no row of {self._table.name} was written")
         file.flush()
-        names, types, values = list[str](), list[str](), list[str]()
+        types, values, names = dict[str, str](), dict[str, str](), dict[str, str]()
         for column in self._table.columns:
-            if column.name in self._names:
-                single = column.name in self.same
-                names.append(f'"{column.name}"')
-                types.append(f"\"{column.name}\": '{column.type}{'' if single else '[]'}'")
-                values.append(names[-1] if single else f"unnest({names[-1]})")
+            name, kind, made = column.name, column.type, f'"{column.name}"'
+            if name in _HASHES:
+                name, kind, made = "key", "VARCHAR", _HASHES[name]
+            if name in self._names:
+                single = name in self.same
+                types[name] = f"\"{name}\": '{kind}{'' if single else '[]'}'"
+                values[name] = f'"{name}"' if single else f'unnest("{name}") AS "{name}"'
+                names[f'"{column.name}"'] = made
         size_b = max(_LEAST_B, self._longest_b + 1_024)
         self.size_b = self._longest_b = 0
         return (
-            f"INSERT INTO {self._table.name} ({', '.join(names)}) SELECT {', '.join(values)}"
-            f" FROM read_json(?, format = 'newline_delimited', columns = {{{', '.join(types)}}},"
-            f" maximum_object_size = {size_b})"
+            f"INSERT INTO {self._table.name} ({', '.join(names)}) SELECT {', '.join(names.values())}"
+            f" FROM (SELECT {', '.join(values.values())} FROM read_json(?,"
+            f" format = 'newline_delimited', columns = {{{', '.join(types.values())}}},"
+            f" maximum_object_size = {size_b}))"
         ), file
 
     def close(self) -> None:

@@ -5,9 +5,7 @@
 
 -- name: rows
 CREATE TABLE q_row AS
-SELECT r.n, r.local, prompt_tokens, response_tokens, cut, engine, grp, loss, span, source,
-    CASE WHEN key IS NOT NULL THEN hash(key) END AS high,
-    CASE WHEN key IS NOT NULL THEN hash('#' || key) END AS low
+SELECT r.n, r.local, attempt, prompt_tokens, response_tokens, cut, engine, grp, loss, span, source, high, low
 FROM q_batch_row r JOIN q_part USING (n) LEFT JOIN q_key k ON k.k = q_part.k AND k.local = r.local
 
 -- name: alone
@@ -23,7 +21,7 @@ FROM q_trajectory JOIN q_member m USING (p)
 -- A key is accepted where it was told once on either side, at a time and with lengths that agree.
 -- Between two machines both ends of a trajectory may be off by as much as their clocks.
 CREATE TABLE q_joined AS
-SELECT r.*, t.p, t.own, t.start_ns, t.end_ns, t.engine AS served, policy_version_min, policy_version_max,
+SELECT r.* EXCLUDE (low, span), t.p, t.own, t.start_ns, t.end_ns, t.engine AS served, policy_version_min, policy_version_max,
     t.truncated AS stopped, t.loss AS kept, t.own IS NOT NULL
     AND (t.prompt_tokens IS NULL OR t.prompt_tokens = r.prompt_tokens)
     AND (t.response_tokens IS NULL OR t.response_tokens = r.response_tokens)
@@ -34,14 +32,14 @@ SELECT r.*, t.p, t.own, t.start_ns, t.end_ns, t.engine AS served, policy_version
         ELSE NOT narrow OR coalesce(CASE WHEN t.clock = s.clock THEN t.start_ns
              ELSE (t.start_ns + t.end_ns - ((t.start_ns + t.end_ns) % 2 + 2) % 2) // 2 END >= s.begun_ns, false)
     END AS ok
-FROM q_row r JOIN q_part s USING (n)
-LEFT JOIN q_alone t ON r.high = t.high AND r.low = t.low AND t.attempt = s.attempt
-WHERE r.span IS NULL
+FROM q_alone t
+RIGHT JOIN (FROM q_row WHERE span IS NULL) r ON r.high = t.high AND r.low = t.low AND r.attempt = t.attempt
+JOIN q_part s USING (n)
 
 -- name: by_span
 -- Rows that name the span of their trajectory, which is of the process that tells of them.
 INSERT INTO q_joined BY NAME
-SELECT r.*, s.p, r.span AS own, t.start + shift_ns AS start_ns, t.start + t.duration + shift_ns AS end_ns, true AS ok
+SELECT r.* EXCLUDE (low, span), s.p, r.span AS own, t.start + shift_ns AS start_ns, t.start + t.duration + shift_ns AS end_ns, true AS ok
 FROM q_row r JOIN q_part s USING (n) JOIN q_member m ON m.p = s.p
 LEFT JOIN q_trajectory t ON t.p = s.p AND t.span = r.span
 WHERE r.span IS NOT NULL
@@ -58,16 +56,16 @@ FROM q_joined
 
 -- name: twice
 CREATE TABLE q_twice AS
-SELECT attempt, high FROM q_row JOIN q_part USING (n) WHERE high IS NOT NULL GROUP BY ALL HAVING count(*) > 1
+SELECT attempt, high FROM q_row WHERE high IS NOT NULL GROUP BY ALL HAVING count(*) > 1
 
 -- name: contested
 CREATE TABLE q_contested AS
-SELECT n, local, min(q_joined.rowid) AS first FROM q_joined JOIN q_part USING (n)
+SELECT n, local, min(rowid) AS first FROM q_joined
 WHERE high IS NOT NULL GROUP BY n, local
 HAVING count(*) > 1 OR any_value((attempt, high)) IN (SELECT (attempt, high) FROM q_twice)
 
 -- name: claims
-SELECT attempt, count(*) FROM q_joined JOIN q_part USING (n)
+SELECT attempt, count(*) FROM q_joined
 WHERE high IS NOT NULL AND own IS NOT NULL AND (attempt, high) NOT IN (SELECT (attempt, high) FROM q_twice)
 GROUP BY attempt
 
@@ -79,7 +77,7 @@ WHERE q_joined.n = b.n AND q_joined.local = b.local AND q_joined.rowid <> b.firs
 UPDATE q_joined SET ok = false FROM q_contested b WHERE q_joined.n = b.n AND q_joined.local = b.local
 
 -- name: unjoined
-SELECT attempt, count(high) - count(*) FILTER (high IS NOT NULL AND ok) FROM q_joined JOIN q_part USING (n)
+SELECT attempt, count(high) - count(*) FILTER (high IS NOT NULL AND ok) FROM q_joined
 GROUP BY attempt
 
 -- name: told_alone

@@ -39,9 +39,9 @@ CREATE TABLE q_request (
     queue_s DOUBLE, prefill_s DOUBLE, decode_s DOUBLE, preemptions BIGINT, finish VARCHAR
 );
 
--- the key of a row of a batch; k numbers batches that have keys
+-- the key of a row of a batch, by two hashes; k numbers batches that have keys
 CREATE TABLE q_key (
-    k INTEGER, local INTEGER, key VARCHAR
+    k INTEGER, local INTEGER, high UBIGINT, low UBIGINT
 );
 
 -- a process that belongs to the run; shift_ns puts its times on the clock of the run
