@@ -22,3 +22,22 @@ def test_where_one_table_cannot_be_loaded_no_file_stays_open() -> None:
             bulk.finish()
         left = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert not [name for name in left if "memfd:rlvr-probe" in name]
+
+
+def test_of_a_key_its_hashes_are_loaded() -> None:
+    keys = [None if number % 3 == 0 else f"key {number}" for number in range(10_000)]
+    with duckdb.connect() as sql:
+        bulk = Bulk(sql)
+        sql.execute(BY_NAME["q_key"].ddl)
+        bulk.add_columns("q_key", {"local": list(range(len(keys))), "key": keys}, k=7)
+        bulk.finish()
+        rows = sql.execute("SELECT k, local, high, low FROM q_key ORDER BY local").fetchall()
+        hashes = sql.execute(
+            "SELECT unnest(range(len($1))) AS local, unnest($1) AS key,"
+            " hash(key), hash('#' || key) ORDER BY local",
+            [keys],
+        ).fetchall()
+    assert rows == [
+        (7, local, *((None, None) if key is None else (high, low)))
+        for local, key, high, low in hashes
+    ]

@@ -178,9 +178,10 @@ class _File:
         size_b = max(_LEAST_B, self._longest_b + 1_024)
         self.size_b = self._longest_b = 0
         return (
-            f"INSERT INTO {self._table.name} ({', '.join(names)}) SELECT {', '.join(names.values())}"
-            f" FROM (SELECT {', '.join(values.values())} FROM read_json(?,"
-            f" format = 'newline_delimited', columns = {{{', '.join(types.values())}}},"
+            f"INSERT INTO {self._table.name} ({', '.join(names)})"
+            f" SELECT {', '.join(names.values())} FROM (SELECT {', '.join(values.values())}"
+            f" FROM read_json(?, format = 'newline_delimited',"
+            f" columns = {{{', '.join(types.values())}}},"
             f" maximum_object_size = {size_b}))"
         ), file
 

@@ -43,6 +43,7 @@ CHAPTERS: Final[dict[str, ChapterMaker]] = {
 
 DERIVED: Final = {
     **section.VIEWS,
+    **lengths.TABLES,
     **occupancy.TABLES,
     **imbalance.TABLES,
     **rewards.TABLES,

@@ -1,10 +1,13 @@
 -- name: whole
+WITH quantity AS NOT MATERIALIZED ({rows})
 SELECT count(value) AS count, avg(value) AS mean,
   CASE WHEN count(value) > 1 THEN stddev_pop(value) / nullif(avg(value), 0) END AS cv,
   min(value) AS min,
   quantile_cont(value, $quantiles) AS quantiles, max(value) AS max,
-  arg_max(trajectory_id, (value, trajectory_id), 5) FILTER (value IS NOT NULL) AS longest
-FROM ({rows})
+  (SELECT list(trajectory_id ORDER BY value DESC, trajectory_id DESC) FROM (
+    SELECT value, trajectory_id FROM quantity WHERE value IS NOT NULL
+    ORDER BY value DESC, trajectory_id DESC LIMIT 5)) AS longest
+FROM quantity
 
 -- name: groups
 SELECT count(*) AS clusters, sum(members * members) AS members_squares,

@@ -10,13 +10,16 @@ from rlvr_probe.analysis.metrics.families import Spread, distribution
 from rlvr_probe.analysis.metrics.section import Section
 from rlvr_probe.analysis.metrics.sources import by_source
 from rlvr_probe.analysis.results import Chapter, Evidence
-from rlvr_probe.analysis.statements import fill, statements
+from rlvr_probe.analysis.statements import fill, make, statements
 from rlvr_probe.analysis.statistics import jackknife, share_interval, theil_sen
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["icc", "lengths"]
+__all__ = ["TABLES", "icc", "lengths"]
 
 _SQL: Final = statements(__name__)
+
+TABLES: Final = _SQL.derived("sample_group")
+"""By name: what a row is, and the query that makes it."""
 
 _SEVERAL: Final = "the run trained several times, with another cap each"
 _LEAST: Final = 30
@@ -45,6 +48,7 @@ _OF_TURNS: Final = {
 def lengths(tables: Tables) -> Chapter:
     """How long things are."""
     section = Section.of_samples(tables, "lengths", "Lengths")
+    make(tables, TABLES)
     spreads = {name: distribution(section, name, _SQL[rows]) for name, rows in _QUANTITIES.items()}
     response = spreads["response"]
     cap = _cap(section, response)

@@ -1,10 +1,19 @@
+-- name: sample_group
+-- counted trajectories of one prompt together: how many there are, and their lengths
+SELECT batch_id, grp, cluster, any_value(step_id) AS step_id, any_value(number) AS number,
+  any_value(unit) AS unit, count(*) AS trajectories, min(trajectory_id) AS trajectory_id,
+  max(prompt_tokens) AS prompt_tokens, sum(response_tokens) AS tokens,
+  sum(response_tokens::DOUBLE ** 2) AS squares, max(response_tokens) AS longest,
+  max(response_tokens) / avg(response_tokens) AS max_over_mean,
+  arg_max(trajectory_id, (response_tokens, trajectory_id))
+    FILTER (response_tokens IS NOT NULL) AS longest_id
+FROM sample GROUP BY batch_id, grp, cluster
+
 -- name: prompt
 SELECT prompt_tokens AS value, cluster, trajectory_id FROM sample
 
 -- name: unique_prompt
-SELECT max(prompt_tokens) AS value, cluster, min(trajectory_id) AS trajectory_id,
-  any_value(number) AS step, any_value(unit) AS unit
-FROM sample GROUP BY batch_id, grp, cluster
+SELECT prompt_tokens AS value, cluster, trajectory_id, number AS step, unit FROM sample_group
 
 -- name: response
 SELECT response_tokens AS value, cluster, trajectory_id FROM sample
@@ -16,10 +25,8 @@ SELECT loss_tokens AS value, cluster, trajectory_id FROM sample
 SELECT context_tokens AS value, cluster, trajectory_id FROM sample
 
 -- name: group_max_over_mean
-SELECT max(response_tokens) / avg(response_tokens) AS value, cluster,
-  arg_max(trajectory_id, (response_tokens, trajectory_id))
-    FILTER (response_tokens IS NOT NULL) AS trajectory_id
-FROM sample GROUP BY batch_id, grp, cluster HAVING max(response_tokens) > 0
+SELECT max_over_mean AS value, cluster, longest_id AS trajectory_id FROM sample_group
+WHERE longest > 0
 
 -- name: cap
 SELECT max_response_tokens,
@@ -45,22 +52,19 @@ FROM sample WHERE response_tokens > $above
 SELECT hash(batch_id, grp) % 64 AS block, count(*)::DOUBLE AS groups, sum(n) AS trajectories,
   sum(n * n) AS squared_sizes, sum(total) AS total, sum(total * total / n) AS between,
   sum(squares) AS squares
-FROM (
-  SELECT batch_id, grp, count(*)::DOUBLE AS n, sum(response_tokens)::DOUBLE AS total,
-    sum(response_tokens::DOUBLE ** 2) AS squares
-  FROM sample GROUP BY batch_id, grp
-)
+FROM (SELECT *, trajectories::DOUBLE AS n, tokens::DOUBLE AS total FROM sample_group)
 GROUP BY block
 
 -- name: sizes
-SELECT trajectories, count(*) AS groups FROM (
-  SELECT count(*) AS trajectories FROM sample GROUP BY batch_id, grp
-) GROUP BY trajectories ORDER BY trajectories
+SELECT trajectories, count(*) AS groups FROM sample_group
+GROUP BY trajectories ORDER BY trajectories
 
 -- name: by_step
 SELECT step_id, any_value(number) AS step, unit,
   any_value(workload_step) AS workload_step, count(*) AS trajectories,
-  count(DISTINCT (batch_id, grp)) AS groups, sum(prompt_tokens) AS prompt_tokens,
+  (SELECT count(*) FROM sample_group AS its
+    WHERE its.unit = sample.unit AND its.step_id IS NOT DISTINCT FROM sample.step_id) AS groups,
+  sum(prompt_tokens) AS prompt_tokens,
   sum(response_tokens) AS tokens, avg(response_tokens) AS mean,
   min(response_tokens) AS min, quantile_cont(response_tokens, 0.5) AS p50,
   quantile_cont(response_tokens, 0.9) AS p90, quantile_cont(response_tokens, 0.99) AS p99,
@@ -153,9 +157,7 @@ SELECT count(coalesce(kept, used)) AS groups, count(*) FILTER (kept) AS kept,
   count(*) FILTER (used) / nullif(count(used), 0) AS used_share,
   sum(tokens) FILTER (NOT used) / nullif(sum(tokens) FILTER (used IS NOT NULL), 0)
     AS unused_tokens
-FROM prompt_group JOIN (
-  SELECT batch_id, grp, sum(response_tokens) AS tokens FROM sample GROUP BY batch_id, grp
-) USING (batch_id, grp)
+FROM prompt_group JOIN (SELECT batch_id, grp, tokens FROM sample_group) USING (batch_id, grp)
 WHERE kept IS NOT NULL OR used IS NOT NULL
 
 -- name: filter_by_step

@@ -17,19 +17,20 @@ LEFT JOIN (
 
 -- name: group_reward
 -- what one function gave the trajectories of one group of a whole batch, of training or evaluation
-SELECT mode, step, third, batch_id, grp, function, fn, min(trajectory_id) AS trajectory_id,
-  coalesce(min(source), '(unknown)') AS source,
-  count(*) AS trajectories, count(number) AS finite, count(value) - finite AS odd,
-  trajectories - count(value) AS missing, sum(number) AS total, sum(number * number) AS squares,
-  min(number) AS least, max(number) AS most, trajectories > 1 AND odd = 0 AS judged,
-  judged AND (finite = 0 OR (missing = 0 AND least = most)) AS alike,
-  arg_max(trajectory_id, (number, trajectory_id)) FILTER (number IS NOT NULL) AS best_id,
-  min(trajectory_id) FILTER (number IS NULL AND value IS NOT NULL) AS odd_id,
-  min(trajectory_id) FILTER (value IS NULL) AS missing_id
-FROM (SELECT *, CASE WHEN isfinite(value) THEN value END AS number FROM reward)
-JOIN (SELECT trajectory_id, batch_id, grp, source FROM trajectory) USING (trajectory_id)
-JOIN ({batches}) USING (batch_id)
-GROUP BY mode, step, third, batch_id, grp, function, fn
+SELECT mode, step, third, given.* FROM (
+  SELECT batch_id, grp, function, fn, min(trajectory_id) AS trajectory_id,
+    coalesce(min(source), '(unknown)') AS source,
+    count(*) AS trajectories, count(number) AS finite, count(value) - finite AS odd,
+    trajectories - count(value) AS missing, sum(number) AS total, sum(number * number) AS squares,
+    min(number) AS least, max(number) AS most, trajectories > 1 AND odd = 0 AS judged,
+    judged AND (finite = 0 OR (missing = 0 AND least = most)) AS alike,
+    arg_max(trajectory_id, (number, trajectory_id)) FILTER (number IS NOT NULL) AS best_id,
+    min(trajectory_id) FILTER (number IS NULL AND value IS NOT NULL) AS odd_id,
+    min(trajectory_id) FILTER (value IS NULL) AS missing_id
+  FROM (SELECT *, CASE WHEN isfinite(value) THEN value END AS number FROM reward)
+  JOIN (SELECT trajectory_id, batch_id, grp, source FROM trajectory) USING (trajectory_id)
+  GROUP BY batch_id, grp, function, fn
+) AS given JOIN ({batches}) USING (batch_id)
 
 -- name: moments
 -- Of equal values the spread is 0, however their sums are rounded.
