@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -36,6 +37,8 @@ from tests.synthetic import write_recording
 
 SEEDS = {"trl": 7, "verl": 6, "async": 3}
 """A seed with tools of each shape of a run."""
+
+_BY_HAND = (pytest.mark.conformance, pytest.mark.full)
 
 
 @pytest.fixture(scope="module", params=SEEDS)
@@ -312,8 +315,8 @@ def test_saved_tables_are_the_same_tables(tmp_path: Path) -> None:
         (None, "holds no saved tables"),
         ("{", "holds no saved tables"),
         ("{}", "does not say that tables are saved"),
-        ('{"format": "rlvr-probe/tables", "version": 99}', "of version 99; expected 4"),
-        ('{"format": "rlvr-probe/tables", "version": 4}', "is missing"),
+        ('{"format": "rlvr-probe/tables", "version": 99}', "of version 99; expected 5"),
+        ('{"format": "rlvr-probe/tables", "version": 5}', "tables.json is damaged"),
     ],
 )
 def test_what_is_not_whole_is_refused(about: str | None, message: str, tmp_path: Path) -> None:
@@ -321,6 +324,41 @@ def test_what_is_not_whole_is_refused(about: str | None, message: str, tmp_path:
         (tmp_path / "tables.json").write_text(about)
     with pytest.raises(RecordingError, match=message), open_saved(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=_BY_HAND) for n in range(1, 11))])
+def test_saved_tables_that_were_changed_are_refused(seed: int, tmp_path: Path) -> None:
+    draws, saved = random.Random(seed), tmp_path / "tables"
+    Job(tmp_path / "run", steps=2).write()
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        save_tables(tables, saved)
+        names = [name for (name,) in asked(tables, "SHOW TABLES") if name not in VIEWS]
+        whole = {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in names}
+    files = [path for path in sorted(saved.rglob("*")) if path.suffix in (".parquet", ".json")]
+    unchanged = 0
+    for _ in range(40 if seed == 0 else 1_000):
+        path = draws.choice(files)
+        data = path.read_bytes()
+        at = draws.randrange(len(data))
+        path.write_bytes(
+            draws.choice(
+                [
+                    data[:at] + bytes([data[at] ^ 1 << draws.randrange(8)]) + data[at + 1 :],
+                    data[:at],
+                    data + data[at:],
+                    data[:at] + data[at + 1 :],
+                ]
+            )
+        )
+        try:
+            with open_saved(saved, threads=1) as tables:
+                assert path.name == "tables.json"  # a blank that became a tab
+                assert {name: asked(tables, f"FROM {name} ORDER BY ALL") for name in names} == whole
+            unchanged += 1
+        except RecordingError:
+            pass
+        path.write_bytes(data)
+    assert unchanged < 10
 
 
 def test_the_documented_query_of_saved_tables_works(tmp_path: Path) -> None:

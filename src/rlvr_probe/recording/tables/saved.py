@@ -1,11 +1,14 @@
 """Tables saved as Parquet, in a folder or in object storage, and opened again.
 
 Those with a row for each trajectory, or for parts of one, are split by range of trainer steps.
+Parquet as DuckDB writes it has no sums: those of files are kept beside them. Object storage keeps
+its own.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,10 +25,11 @@ __all__ = ["ABOUT", "is_saved", "open_saved", "read_about", "save_tables"]
 
 ABOUT: Final = "tables.json"
 _FORMAT: Final = "rlvr-probe/tables"
-_VERSION: Final = 4
+_VERSION: Final = 5
 _NAMES: Final = frozenset(table.name for table in TABLES)
 
 _SPLIT: Final = ("trajectory", "turn", "tool_call", "verification", "reward")
+_BLOCK_B: Final = 4 << 20
 _STEPS: Final = 1_000
 """Trainer steps of one range."""
 
@@ -53,7 +57,7 @@ def save_tables(tables: Tables, directory: Path) -> None:
         delete_below(directory, first=ABOUT)
     elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise RecordingError(f"{directory} is there already; give the name of a new directory")
-    views, ranges = list[str](), _ranges(tables)
+    views, ranges, sums = list[str](), _ranges(tables), dict[str, str]()
     for name in (*(table.name for table in TABLES), *_made(tables)):
         parts = {f"{name}.parquet" if name in _NAMES else f"made/{name}.parquet": f"FROM {name}"}
         if name in _SPLIT:
@@ -63,6 +67,8 @@ def save_tables(tables: Tables, directory: Path) -> None:
             if not remote:
                 path.parent.mkdir(parents=True, exist_ok=True)
             _copy(tables.sql, rows, path)
+            if not remote:
+                sums[place] = _sum_of(path)
         named = ", ".join(f"'{place}'" for place in parts)
         views.append(f"CREATE VIEW {name} AS FROM read_parquet([{named}], {AS_IT_IS});\n")
     views += [f"CREATE VIEW {name} AS {query};\n" for name, query in VIEWS.items()]
@@ -72,11 +78,25 @@ def save_tables(tables: Tables, directory: Path) -> None:
         "source": tables.source,
         "notes": list(tables.notes),
         "first_steps": ranges,
+        "crc32_of_files": None if remote else sums,
     }
+    about["crc32"] = _sum(about)
     with answering(directory) if remote else nullcontext():
         (directory / "open.sql").write_text("".join(views), encoding="utf-8")
         # Last: a directory without it is not whole.
         (directory / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _sum(about: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(about).encode()):08x}"
+
+
+def _sum_of(path: Path) -> str:
+    crc = 0
+    with path.open("rb") as file:
+        while data := file.read(_BLOCK_B):
+            crc = zlib.crc32(data, crc)
+    return f"{crc:08x}"
 
 
 def _copy(sql: duckdb.DuckDBPyConnection, rows: str, path: Path) -> None:
@@ -93,7 +113,7 @@ def _copy(sql: duckdb.DuckDBPyConnection, rows: str, path: Path) -> None:
         ) from None
 
 
-def _reason(error: duckdb.Error) -> str:
+def _reason(error: Exception) -> str:
     """What DuckDB says, or the storage below it, whose traceback DuckDB passes on."""
     lines = str(error).strip().splitlines() or [""]
     return lines[-1] if lines[0].startswith("Traceback") else lines[0]
@@ -147,7 +167,7 @@ def read_about(directory: Path) -> dict[str, Any]:
     """What saved tables say of themselves.
 
     Raises:
-        RecordingError: There are none, or those of another version.
+        RecordingError: There are none, those of another version, or it is damaged.
     """
     try:
         about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
@@ -160,6 +180,8 @@ def read_about(directory: Path) -> dict[str, Any]:
             f"{directory} holds tables of version {about.get('version')}; expected"
             f" {_VERSION}: save them again with this version"
         )
+    if about.pop("crc32", None) != _sum(about):
+        raise RecordingError(f"{directory / ABOUT} is damaged: save the tables again")
     return about
 
 
@@ -169,8 +191,9 @@ def open_saved(
 ) -> Iterator[Tables]:
     """The tables in ``directory``, until the context is left; they are read when asked.
 
-    Of those in object storage all but the ones that are split are read at once: each question
-    would take a hundred requests.
+    Of those in a folder every byte is checked first, a second for each gigabyte. Of those in object
+    storage all but the ones that are split are read at once: each question would take a hundred
+    requests.
 
     Args:
         directory: As :func:`save_tables` wrote it.
@@ -179,10 +202,11 @@ def open_saved(
         hold: Read all tables that are in object storage at once: they will be asked for often.
 
     Raises:
-        RecordingError: It holds none, not all of them, or those of another version.
+        RecordingError: It holds none, not all of them, those of another version, or damaged ones.
     """
     about = read_about(directory)
     ranges = [str(first) for first in about.get("first_steps") or ()]
+    sums: dict[str, str] | None = about.get("crc32_of_files")
     remote = is_remote(directory)
     with connect(threads, signals=signals, is_large=hold and remote) as sql:
         attach(sql, directory)
@@ -194,10 +218,13 @@ def open_saved(
             held = remote and (hold or table.name not in _SPLIT)
             kind = "TABLE" if held else "VIEW"
             try:
+                for place in places:
+                    if sums is not None and sums.get(place) != _sum_of(directory / place):
+                        raise OSError(f"the checksum of {place} does not fit")
                 sql.execute(
                     f"CREATE {kind} {table.name} AS FROM read_parquet([{paths}], {AS_IT_IS})"
                 )
-            except duckdb.Error as error:
+            except (duckdb.Error, OSError) as error:
                 raise RecordingError(
                     f"{directory / table.name} is missing or damaged: save the tables again;"
                     f" {_reason(error)}"
