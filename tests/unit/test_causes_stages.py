@@ -21,6 +21,7 @@ from rlvr_probe.analysis.causes.stragglers_and_filters import (
 from rlvr_probe.analysis.causes.thresholds import GAP_CHANCE
 from rlvr_probe.analysis.characterization import NO_CAUSE, characterize, unexplained
 from rlvr_probe.analysis.ledger import find_extent, make_ledger
+from rlvr_probe.analysis.stages import stage_times
 from rlvr_probe.recording.tables import Tables
 from rlvr_probe.report.blocks import Line
 from rlvr_probe.report.characterize import lay_out_characterization
@@ -236,6 +237,20 @@ def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:
         "the first step after a start took longer, step 1, most of it in the update: "
     )
     assert warm.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_what_waits_for_a_rank_in_an_earlier_stage_is_of_that_stage(tables: Tables) -> None:
+    before = stage_times(tables)
+    tables.sql.execute("UPDATE ledger SET ns = ns + 5_000_000_000 WHERE category = 'wait.reward'")
+    tables.sql.execute(
+        "INSERT INTO barrier_wait BY NAME SELECT step_id, 'reward' AS barrier, 'ref_logprob' AS"
+        " last_kind, 5_000_000_000 * count(*) AS gpu_ns FROM ledger WHERE category = 'wait.reward'"
+        " GROUP BY step_id"
+    )
+    after = stage_times(tables)
+    assert after.ns["reward"] == pytest.approx(before.ns["reward"])
+    for step, ns in before.ns["logprob"].items():
+        assert 0 < after.ns["logprob"][step] - ns <= 5_000_000_000
 
 
 def test_what_takes_long_in_the_first_step_alone_is_no_share(tables: Tables) -> None:

@@ -2,14 +2,23 @@
 -- What all GPUs spent on each stage of each step, waits included, ns of wall time. Rollout beside
 -- the training has no step of its own, what waits for it is another's cause, and time is that of the
 -- GPUs that train.
+-- What waits for a rank that is still in an earlier stage is of that one.
+WITH of_stage AS (
+    SELECT unnest($categories::VARCHAR[]) AS category, unnest($stages::VARCHAR[]) AS stage
+), taken AS (
+    SELECT step_id, gpu, stage, ns FROM ledger JOIN of_stage USING (category)
+    WHERE NOT (category IN ('wait.update', 'wait.rollout', 'work.rollout')
+               AND (SELECT asynchronous FROM run))
+    UNION ALL
+    SELECT step_id, NULL, unnest([here.stage, earlier.stage]), unnest([-gpu_ns, gpu_ns])
+    FROM barrier_wait JOIN of_stage AS here ON here.category = 'wait.' || barrier
+    JOIN of_stage AS earlier ON earlier.category = 'work.' || last_kind
+    WHERE earlier.stage <> here.stage AND NOT (SELECT asynchronous FROM run)
+)
 SELECT stage, step_id,
-       sum(ns) / if((SELECT asynchronous FROM run), count(DISTINCT gpu),
-                    (SELECT count(*) FROM gpu)) AS ns
-FROM ledger JOIN kept_step USING (step_id)
-JOIN (SELECT unnest($categories::VARCHAR[]) AS category, unnest($stages::VARCHAR[]) AS stage)
-     USING (category)
-WHERE number >= 1 AND NOT (category IN ('wait.update', 'wait.rollout', 'work.rollout')
-                           AND (SELECT asynchronous FROM run))
+       greatest(sum(ns), 0) / if((SELECT asynchronous FROM run), count(DISTINCT gpu),
+                                 (SELECT count(*) FROM gpu)) AS ns
+FROM taken JOIN kept_step USING (step_id) WHERE number >= 1
 GROUP BY ALL ORDER BY stage, step_id
 
 -- name: tokens
