@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.recording.tables import open_tables
@@ -39,8 +40,17 @@ class Judged:
 
 
 def judged(truth: Truth, causes: list[Cause]) -> Judged:
-    """Judge what is named of a run."""
-    return Judged(truth, causes, judge(truth, [(one.kind, one.where, one.gpu_s) for one in causes]))
+    """Judge what is named of a run, but for what belongs to the workload."""
+    named = [(one.kind, _place(one), one.gpu_s) for one in causes if not one.natural]
+    return Judged(truth, causes, judge(truth, named))
+
+
+def _place(cause: Cause) -> dict[str, Any]:
+    """Where it is; of trajectories of several steps, in all of these."""
+    if cause.kind != "straggler" or "sample" in cause.where:
+        return dict(cause.where)
+    # Steps of a simulated run are numbered from 1.
+    return {"steps": [step + 1 for step in cause.evidence["step"].ids]}
 
 
 def score(

@@ -25,7 +25,6 @@ from rlvr_probe.recording.tables import open_tables
 
 __all__ = [
     "ASLEEP",
-    "NATURAL",
     "Kind",
     "Planted",
     "Slept",
@@ -42,9 +41,6 @@ ASLEEP: Final = Path(__file__).with_name("asleep")
 """What a training needs in its ``PYTHONPATH`` to sleep."""
 
 _DISTURBANCE: Final = Path(__file__).with_name("disturbance.py")
-
-NATURAL: Final = frozenset({"long_tail", "warm_up"})
-"""What belongs to the workload and is told behind all causes, of sound runs as well."""
 
 Kind = Literal[
     "reward",
@@ -252,7 +248,7 @@ def mistakes(
         gpus: How many wait while it sleeps: the ranks of the training, on a machine without GPUs.
     """
     if planted is None:
-        return [f"nothing sleeps, and {one.title}" for one in causes if one.kind not in NATURAL]
+        return [f"nothing sleeps, and {one.title}" for one in causes if not one.natural]
     if not slept.calls:
         return ["nothing slept"]
     if not causes:
@@ -260,7 +256,7 @@ def mistakes(
     first, *others = causes
     name, kinds = _NAMED[planted.kind]
     true_s = gpus * slept.wall_s
-    found = [f"{one.title}, too" for one in others if one.kind not in NATURAL]
+    found = [f"{one.title}, too" for one in others if not one.natural]
     if first.kind not in kinds or (name and first.where.get(name) != planted.place):
         found.append(f"{planted.kind} {planted.place} sleeps, and {first.title} ({first.kind})")
     if not _is_near(first, true_s):

@@ -7,7 +7,8 @@ any clear one. Without a clear fault silence is right as well. Clocks that diffe
 have to be named, wherever in the list.
 
 A fault with a course (:mod:`tests.simulator.courses`) is compared with the steps that it is not in.
-In every step alike it is clear only if it saves at least :data:`ALIKE`.
+In every step alike it is clear only if it saves at least :data:`ALIKE`; a first step may warm up
+for :data:`WARM_UP_S`. Where nothing else ran on a machine, what is slow there may be named instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Final, Literal
 from tests.simulator.scenarios import KINDS
 from tests.simulator.truth import Truth
 
-__all__ = ["ALIKE", "NOISE", "Named", "Score", "Verdict", "judge", "told_apart"]
+__all__ = ["ALIKE", "NOISE", "WARM_UP_S", "Named", "Score", "Verdict", "judge", "told_apart"]
 
 NOISE: Final = 0.01
 """Share of the GPU time of a run that a fault has to save, to be missed."""
@@ -29,15 +30,16 @@ NOISE: Final = 0.01
 ALIKE: Final = 0.1
 """The same of a fault that is in every step alike, where nothing in the run compares with it."""
 
-Named = tuple[str, Mapping[str, str | int], float]
-"""Kind and place of a cause, as an analysis names them, and what it costs, GPU-seconds."""
+WARM_UP_S: Final = 60.0
+"""Seconds that a first step takes longer in sound runs as well: compilation, caches."""
+
+Named = tuple[str, Mapping[str, Any], float]
+"""Kind and place of a cause, as an analysis names them, and what it costs, GPU-seconds. A place may
+have ``steps``, the numbers of all in which it is."""
 
 Outcome = Literal["right", "silent", "missed", "wrong", "false alarm"]
 """``silent`` is right too; ``wrong``: something else is named before what costs most; ``false
 alarm``: something is named that was not planted, where nothing is clear."""
-
-_NATURAL: Final = ("long_tail", "warm_up")
-"""What an analysis may say of a sound run, behind all else: it counts where it was planted."""
 
 _TOOLS: Final = 2.0 / 0.3
 """Latency of the slowest tool by that of the fastest, as runs without a fault are drawn."""
@@ -102,6 +104,8 @@ def told_apart(truth: Truth, fault: Mapping[str, Any]) -> bool:
     """
     scenario, kind, size = truth.scenario, fault["kind"], fault["size"]
     total = truth.gpus * (truth.end_ns - truth.begin_ns)
+    if kind == "warm_up":
+        return bool(fault["saved_gpu_ns"] >= truth.gpus * WARM_UP_S * 1e9)
     if "form" in fault:
         return bool(fault["form"] != "each" or fault["saved_gpu_ns"] >= ALIKE * total)
     if kind == "slow_rank":
@@ -127,15 +131,18 @@ def told_apart(truth: Truth, fault: Mapping[str, Any]) -> bool:
 
 
 def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
-    """What an analysis named, the most expensive first, beside the truth."""
+    """What an analysis named, the most expensive first, beside the truth.
+
+    Args:
+        truth: Of the run.
+        named: Without what the analysis says belongs to the workload.
+    """
     faults = sorted(truth.faults, key=lambda one: -one["saved_gpu_ns"])
     total = truth.gpus * (truth.end_ns - truth.begin_ns)
     clear = [
         one for one in faults if one["saved_gpu_ns"] >= NOISE * total and told_apart(truth, one)
     ]
-    planted = [one["kind"] for one in faults]
-    causes = [one for one in named if one[0] not in _NATURAL or one[0] in planted]
-    first = causes[0] if causes else None
+    first = named[0] if named else None
     large = [one for one in faults[:1] if one["saved_gpu_ns"] >= NOISE * total]
     outcome: Outcome
     size = None
@@ -152,7 +159,7 @@ def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
             if found["saved_gpu_ns"] >= NOISE * total:
                 size = first[2] * 1e9 / found["saved_gpu_ns"]
     kinds = tuple(one["kind"] for one in faults)
-    if "clock_skew" in kinds and "clock_skew" not in (one[0] for one in causes):
+    if "clock_skew" in kinds and "clock_skew" not in (one[0] for one in named):
         outcome = "missed"
     expected = clear[0]["kind"] if clear else ""
     return Verdict(
@@ -167,9 +174,12 @@ def judge(truth: Truth, named: Sequence[Named]) -> Verdict:
 def _is(truth: Truth, fault: Mapping[str, Any], cause: Named) -> bool:
     """Whether a cause is that fault, in its place."""
     kind, where, _ = cause
+    scenario = truth.scenario
+    if fault["kind"] == "slow_host" and kind == "slow_rollout":
+        # Of the engine alone: the machines of those that train are the first.
+        return truth.shape == "async" and fault["gpus"][0] >= scenario["ranks"]
     if kind != fault["kind"]:
         return False
-    scenario = truth.scenario
     match kind:
         case "slow_rank":
             return where.get("rank") == fault["rank"]
@@ -177,6 +187,10 @@ def _is(truth: Truth, fault: Mapping[str, Any], cause: Named) -> bool:
             return where.get("rank") == fault["gpu"]
         case "slow_tool":
             return where.get("tool") == f"{scenario['sources'][fault['source']]}_tool"
+        case "straggler" if "places" in fault and "steps" in where:
+            steps = set(where["steps"])
+            common = len(steps.intersection(fault["steps"]))
+            return 2 * common >= max(len(steps), len(fault["steps"]))
         case "straggler" if "places" in fault:
             return any(_there(truth, where, *place) for place in fault["places"])
         case "straggler":
@@ -191,9 +205,7 @@ def _is(truth: Truth, fault: Mapping[str, Any], cause: Named) -> bool:
     return True
 
 
-def _there(
-    truth: Truth, where: Mapping[str, str | int], step: int, number: int, sample: int
-) -> bool:
+def _there(truth: Truth, where: Mapping[str, Any], step: int, number: int, sample: int) -> bool:
     """Whether a place is that of a trajectory, as far as it is told."""
     found = {"step": step, "sample": sample}
     if "group" in where:

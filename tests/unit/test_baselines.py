@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rlvr_probe.analysis.causes.baselines import Excess, excess, expected, noise_of, window
+from rlvr_probe.analysis.causes.baselines import (
+    Excess,
+    excess,
+    excess_of_few,
+    expected,
+    noise_of,
+    window,
+)
 
 DRAWS = 200
 
@@ -161,3 +168,37 @@ def test_noise_is_the_spread_by_what_is_expected() -> None:
     expectation = [generator.uniform(1, 9) for _ in range(400)]
     times = [value * math.exp(generator.gauss(0, 0.1)) for value in expectation]
     assert noise_of(times, expectation) == pytest.approx(0.1 * (1 + 3 / 20), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("times", "form", "first", "over"),
+    [
+        ([8.1, 58.2, 59.3, 58.6, 58.6], "since", 1, 202.3),
+        ([10, 11, 30, 32], "since", 2, 41),
+        ([10, 41, 11, 10.5], "some", 1, 30.5),
+        ([10, 20, 30.5, 40], "growing", 0, 60.5),
+        ([10, 12, 13, 16, 19], None, 0, 0),  # not twice
+        ([10, 30, 12, 35], None, 0, 0),  # which half is usual
+        ([10, 16, 22, 60, 70], None, 0, 0),  # they lie apart themselves
+        ([10, 10, 40], None, 0, 0),  # too few
+        ([10, 10, 10, 10, 10, 40], None, 0, 0),  # enough to know their noise
+    ],
+)
+def test_few_occasions_show_what_is_far_from_the_others(
+    times: Sequence[float], form: str | None, first: int, over: float
+) -> None:
+    longer = excess_of_few(times)
+    if form is None:
+        assert longer is None
+    else:
+        assert longer is not None
+        assert (longer.form, longer.first) == (form, first)
+        assert sum(longer.ns) == pytest.approx(over, rel=0.02)
+
+
+@pytest.mark.parametrize(("noise", "most"), [(0.05, 0), (0.15, 2), (0.3, 20)])
+def test_few_occasions_of_a_noisy_run_are_no_cause(noise: float, most: int) -> None:
+    """Of a thousand draws."""
+    generator = random.Random(f"few {noise}")
+    found = [excess_of_few(noisy(generator, draw % 2 + 4, noise)) for draw in range(1_000)]
+    assert len(found) - found.count(None) <= most

@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 
-from rlvr_probe.analysis.causes import KINDS, NATURAL, Cause, Saving, find_causes
+from rlvr_probe.analysis.causes import KINDS, Cause, Saving, find_causes
 from rlvr_probe.analysis.causes.cause import HELPS, REFUTED
 from rlvr_probe.analysis.causes.thresholds import CONFIDENCE
 from rlvr_probe.analysis.characterization import characterize
@@ -147,7 +147,7 @@ def test_a_cause_that_is_known_of_the_run_alone_has_neither_steps_nor_an_interva
 def test_a_sound_run_has_no_cause(corpus: Corpus, seed: int) -> None:
     found = run_of(seed, corpus)
     assert found.truth.faults == []
-    assert [one.kind for one in found.causes if one.kind not in NATURAL] == []
+    assert [one.kind for one in found.causes if not one.natural] == []
 
 
 @pytest.mark.parametrize("seed", today.some([12, 22], 1))
@@ -278,7 +278,7 @@ def test_a_rank_that_is_late_in_one_of_two_stages_is_not_slow_in_all_it_does(
     assert (first.kind, first.where) == ("slow_rank", {"rank": 1, "stage": "ref_logprob"})
     # The other rank was longer by less than that in some steps.
     assert 0.6 < first.gpu_s / (6.0 * drawn.steps * drawn.ranks) <= 1.0
-    assert [one.kind for one in others if one.kind not in NATURAL] == []
+    assert [one.kind for one in others if not one.natural] == []
 
 
 def test_engines_that_a_gpu_has_in_another_attempt_cost_a_slow_rank_nothing(
@@ -394,7 +394,7 @@ def test_in_few_steps_a_rank_is_named_only_if_it_is_late_by_as_much_in_all(
                 f"UPDATE span SET end_ns = start_ns + {factor} * 2e9 WHERE name = 'ref_logprob'"
                 f" AND process = 1 AND step_id = (SELECT min(step_id) + {step} FROM step)"
             )
-        found = [one.kind for one in find_causes(tables) if one.kind not in NATURAL]
+        found = [one.kind for one in find_causes(tables) if not one.natural]
     assert found == named
 
 
@@ -408,7 +408,7 @@ def test_one_of_two_ranks_is_slow_only_if_it_is_by_much(
             f"UPDATE span SET end_ns = start_ns + {factor} * (end_ns - start_ns) WHERE process = 1"
             " AND name IN ('weight_sync', 'old_logprob', 'ref_logprob')"
         )
-        found = [one.kind for one in find_causes(tables) if one.kind not in NATURAL]
+        found = [one.kind for one in find_causes(tables) if not one.natural]
     assert found == named
 
 
@@ -422,7 +422,7 @@ def test_of_two_ranks_one_time_of_each_tells_nothing(corpus: Corpus) -> None:
             "UPDATE span SET end_ns = start_ns + 1e9 + 600e9 * (process = 1)::INTEGER"
             " WHERE name = 'ref_logprob'"
         )
-        found = [one.kind for one in find_causes(tables) if one.kind not in NATURAL]
+        found = [one.kind for one in find_causes(tables) if not one.natural]
     # Where the stages were, nothing is recorded now.
     assert found == ["slow_between_steps"]
 
@@ -432,7 +432,7 @@ def test_a_tool_is_not_slow_because_another_asks_nobody(corpus: Corpus) -> None:
         tables.sql.execute(
             "UPDATE tool_call SET end_ns = start_ns + 1_000_000 WHERE tool = 'math_tool'"
         )
-        assert [one.kind for one in find_causes(tables) if one.kind not in NATURAL] == []
+        assert [one.kind for one in find_causes(tables) if not one.natural] == []
 
 
 def test_a_late_rank_whose_responses_are_as_long_as_those_of_others_has_no_long_tail(
@@ -522,13 +522,13 @@ def test_what_takes_longer_than_it_did_is_named_with_the_step_it_began_in(
     corpus: Corpus, change: str, kind: str, where: dict[str, str]
 ) -> None:
     with corpus.tables(UNEVEN) as tables:
-        assert [one for one in find_causes(tables) if one.kind not in NATURAL] == []
+        assert [one for one in find_causes(tables) if not one.natural] == []
         # What encloses it goes on as long, which no replay looks at.
         tables.sql.execute(
             "UPDATE span SET end_ns = end_ns + 100_000_000_000 WHERE name = 'reward'"
         )
         tables.sql.execute(change)
-        first, *_ = (one for one in find_causes(tables) if one.kind not in NATURAL)
+        first, *_ = (one for one in find_causes(tables) if not one.natural)
         [[since]] = tables.sql.execute("SELECT number FROM step WHERE step_id = 12").fetchall()
     assert (first.kind, first.where) == (kind, where)
     assert f"since step {since}," in first.title
@@ -562,7 +562,7 @@ def test_causes_of_a_run_of_which_much_was_lost_raise_nothing(
 
 
 def named(causes: list[Cause]) -> list[str]:
-    return [one.kind for one in causes if one.kind not in NATURAL]
+    return [one.kind for one in causes if not one.natural]
 
 
 def test_every_kind_has_its_words() -> None:

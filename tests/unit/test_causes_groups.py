@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
+from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.recording.tables import Tables
 from tests import today
 from tests.simulated import Corpus
@@ -68,7 +68,7 @@ def slow(tables: Tables, factor: float) -> float:
 
 
 def found(tables: Tables) -> list[Cause]:
-    return [one for one in find_causes(tables) if one.kind not in NATURAL]
+    return [one for one in find_causes(tables) if not one.natural]
 
 
 @pytest.mark.parametrize("of", today.some([0, OTHERS], 1))

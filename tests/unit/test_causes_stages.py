@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
+from rlvr_probe.analysis.causes import Cause, find_causes
+from rlvr_probe.analysis.causes.stage_series import slower_rollout
 from rlvr_probe.analysis.causes.stragglers_and_filters import (
     _expected,
     _gap_chance,
@@ -70,7 +71,7 @@ def taken(tables: Tables, category: str, seconds: str, where: str = "true") -> f
 
 
 def named(tables: Tables) -> list[Cause]:
-    return [cause for cause in find_causes(tables) if cause.kind not in NATURAL]
+    return [cause for cause in find_causes(tables) if not cause.natural]
 
 
 def mean_s(tables: Tables) -> float:
@@ -230,13 +231,25 @@ def test_rows_that_wait_for_each_other_in_every_turn_show_what_grows(corpus: Cor
 
 
 def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:
-    added = longer(tables, f"{UPDATED} AND number = 1", "20")
+    added = longer(tables, f"{UPDATED} AND number = 1", "2")
     assert named(tables) == []
     [warm] = [cause for cause in find_causes(tables) if cause.kind == "warm_up"]
     assert warm.title.startswith(
         "the first step after a start took longer, step 1, most of it in the update: "
     )
     assert warm.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_a_first_step_that_takes_minutes_longer_is_ranked_beside_other_causes(
+    tables: Tables,
+) -> None:
+    minutes = longer(tables, f"{UPDATED} AND number = 1", "200")
+    assert minutes > 60 * tables.sql.execute("SELECT count(*) FROM gpu").fetchall()[0][0]
+    [first] = named(tables)
+    assert (first.kind, first.where) == ("warm_up", {"stage": "update"})
+    assert first.gpu_s == pytest.approx(minutes, rel=0.3)
+    taken(tables, "overhead.data", f"{0.5 * first.gpu_s}", "number > 1")
+    assert [cause.kind for cause in named(tables)] == ["slow_data", "warm_up"]
 
 
 def test_what_waits_for_a_rank_in_an_earlier_stage_is_of_that_stage(tables: Tables) -> None:
@@ -253,11 +266,51 @@ def test_what_waits_for_a_rank_in_an_earlier_stage_is_of_that_stage(tables: Tabl
         assert 0 < after.ns["logprob"][step] - ns <= 5_000_000_000
 
 
+def test_each_token_that_took_longer_is_rollout_that_did_whatever_its_longest_trajectory_is(
+    corpus: Corpus,
+) -> None:
+    """One in each of the others hides it from the time of a step."""
+    drawn = replace(DRAWN, shape="verl")
+    with corpus.after(drawn, make_ledger) as (tables, _):
+        steps = "(SELECT step_id FROM step WHERE number BETWEEN 7 AND 10)"
+        tables.sql.execute(
+            "UPDATE turn SET end_ns = (start_ns + 1.3 * (end_ns - start_ns))::BIGINT WHERE"
+            f" trajectory_id IN (SELECT trajectory_id FROM trajectory WHERE step_id IN {steps})"
+        )
+        added = longer(tables, f"{GENERATED} AND number BETWEEN 7 AND 10", "1.3")
+        longer(tables, f"{GENERATED} AND number % 5 = 0", "1.4")
+        [first] = named(tables)
+    assert first.kind == "slow_rollout"
+    assert "took 1.3x as long as usual for as many tokens in steps 7 to 10" in first.title
+    assert first.gpu_s == pytest.approx(added, rel=0.2)
+
+
+def test_a_token_takes_longer_behind_a_longer_context() -> None:
+    context = [1_000.0 + 100 * step for step in range(20)]
+    pace = [20 + count / 200 for count in context]
+    assert pace[-1] > 1.3 * pace[0]
+    assert slower_rollout([60.0] * 20, pace, [context]) is None
+    found = slower_rollout([60.0] * 20, pace, [[2_000.0 + step % 3 for step in range(20)]])
+    assert found is not None
+    assert (found.form, found.before < pace[0]) == ("growing", True)
+
+
+def test_few_checkpoints_that_take_longer_are_named(tables: Tables) -> None:
+    seconds = mean_s(tables)
+    for number, times in ((3, 0.1), (6, 0.1), (9, 0.1), (12, 0.9), (15, 0.9)):
+        taken(tables, "checkpoint", f"{times * seconds}", f"number = {number}")
+    [first] = named(tables)
+    assert first.title.startswith("a checkpoint takes 9.0x as long since step 12: ")
+    tables.sql.execute("DELETE FROM ledger WHERE category = 'checkpoint'")
+    for number, times in ((3, 0.1), (6, 0.1), (9, 0.1), (12, 0.15), (15, 0.18)):
+        taken(tables, "checkpoint", f"{times * seconds}", f"number = {number}")
+    assert named(tables) == []
+
+
 def test_what_takes_long_in_the_first_step_alone_is_no_share(tables: Tables) -> None:
     taken(tables, "overhead.data", f"{0.01 * mean_s(tables)}")
     taken(tables, "overhead.data", f"{20 * mean_s(tables)}", "number = 1")
-    assert named(tables) == []
-    [warm] = [cause for cause in find_causes(tables) if cause.kind == "warm_up"]
+    [warm] = named(tables)
     assert warm.where == {"stage": "data"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.causes import NATURAL, Cause, find_causes
+from rlvr_probe.analysis.causes import Cause, find_causes
 from rlvr_probe.analysis.characterization import characterize
 from rlvr_probe.analysis.ledger import make_ledger
 from rlvr_probe.model import names
@@ -98,7 +98,7 @@ def causes_of(run: Path, machine: Machine) -> tuple[list[Cause], dict[str, int]]
     with open_tables(run, machine=machine, threads=1) as tables:
         ledger = make_ledger(tables)
         assert ledger is not None
-        return [one for one in find_causes(tables) if one.kind not in NATURAL], ledger.ns
+        return [one for one in find_causes(tables) if not one.natural], ledger.ns
 
 
 def test_a_share_of_a_run_that_hung_is_of_all_its_time(tmp_path: Path) -> None:

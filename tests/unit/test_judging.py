@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,8 +82,12 @@ def test_below_noise_silence_is_right_and_another_name_a_false_alarm() -> None:
     assert judge(truth(), [("serial_reward", {}, 100.0)]).outcome == "false alarm"
 
 
-def test_what_is_no_fault_is_no_alarm() -> None:
-    assert judge(truth(), [("long_tail", {}, 100.0)]).outcome == "silent"
+@pytest.mark.parametrize(("seconds", "silent"), [(50, "silent"), (70, "missed")])
+def test_a_first_step_takes_longer_in_sound_runs_too(seconds: int, silent: str) -> None:
+    first = lasting("warm_up", "window", seconds / 100, steps=[1])
+    assert judge(truth(first), []).outcome == silent
+    assert judge(truth(first), [("warm_up", {"stage": "update"}, 1.0)]).outcome == "right"
+    assert judge(truth(), [("warm_up", {"stage": "update"}, 1.0)]).outcome == "false alarm"
 
 
 def test_what_cannot_be_told_apart_is_counted_as_well() -> None:
@@ -170,6 +175,25 @@ def test_a_straggler_that_recurs_is_right_in_any_of_its_steps() -> None:
         assert judge(planted, [("straggler", where, 100.0)]).outcome == outcome
 
 
+@pytest.mark.parametrize(
+    ("steps", "outcome"),
+    [
+        ([4, 6, 8, 10], "right"),
+        ([2, 4, 6, 8, 10], "right"),  # the run's own tail has step 2
+        ([4, 6], "right"),
+        ([4], "wrong"),
+        ([1, 2, 3, 4, 5, 6, 7], "wrong"),
+        ([], "wrong"),
+    ],
+)
+def test_stragglers_that_recur_are_those_of_half_of_the_steps(
+    steps: list[int], outcome: str
+) -> None:
+    places = [(step, 3, 1) for step in (4, 6, 8, 10)]
+    fault = lasting("straggler", "now_and_then", 0.1, places=places, steps=[4, 6, 8, 10])
+    assert judge(truth(fault), [("straggler", {"steps": steps}, 9.0)]).outcome == outcome
+
+
 def test_what_has_a_course_is_right_in_its_place() -> None:
     reward = truth(lasting("slow_reward", "growth", 0.1, source=1))
     assert judge(reward, [("slow_reward", {"function": "code_reward"}, 9.0)]).outcome == "right"
@@ -178,6 +202,24 @@ def test_what_has_a_course_is_right_in_its_place() -> None:
     assert judge(host, [("slow_host", {"host": "node-2"}, 9.0)]).outcome == "right"
     assert judge(host, [("slow_host", {"host": "node-1"}, 9.0)]).outcome == "wrong"
     assert judge(host, [("slow_host", {}, 9.0)]).outcome == "right"
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpus", "outcome"),
+    [
+        ("async", (4, 5), "right"),
+        ("async", (2, 5), "wrong"),
+        ("async", (0, 1), "wrong"),
+        ("verl", (4, 5), "wrong"),
+    ],
+)
+def test_of_a_machine_of_the_engine_alone_rollout_may_be_named(
+    shape: str, gpus: tuple[int, int], outcome: str
+) -> None:
+    fault = lasting("slow_host", "window", 0.1, node=1, gpus=gpus)
+    run = replace(truth(fault, ranks=4), shape=shape)
+    assert judge(run, [("slow_rollout", {"stage": "rollout"}, 9.0)]).outcome == outcome
+    assert judge(run, [("slow_update", {"stage": "update"}, 9.0)]).outcome == "wrong"
 
 
 def test_a_score_counts_what_is_right_by_kind() -> None:

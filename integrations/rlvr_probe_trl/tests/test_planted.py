@@ -11,7 +11,7 @@ from rlvr_probe_trl.tests.runs import Finished, Runner, Scenario
 
 from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.characterization import Characterization
-from tests.planted import NATURAL, Planted, Slept, characterized, mistakes, read_books
+from tests.planted import Planted, Slept, characterized, mistakes, read_books
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
@@ -135,5 +135,5 @@ def test_who_is_late_in_an_update_is_not_guessed(trainings: Trainings) -> None:
     """Without tensor activity of a GPU a wait in a collective looks like work: a note says so."""
     recorded = trainings(UPDATE)
     assert recorded.slept.calls >= 6
-    assert [cause.title for cause in recorded.causes if cause.kind not in NATURAL] == []
+    assert [cause.title for cause in recorded.causes if not cause.natural] == []
     assert any("inside a collective of an update" in note for note in recorded.said.notes)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
-from rlvr_probe.analysis.causes import NATURAL
 from rlvr_probe.analysis.characterization import (
     LEDGER_QUERY,
     LOST,
@@ -166,7 +165,7 @@ def _causes(found: Characterization) -> list[Block]:
     if unknown is not None and unknown.first:
         blocks.append(Line(unknown.sentence, "alarm"))
     hours = _Hours.of(found)
-    fault = any(cause.kind not in NATURAL for cause in found.causes)
+    fault = any(not cause.natural for cause in found.causes)
     alarm = fault and not found.causes[0].early and (unknown is None or not unknown.first)
     if not fault:
         blocks.append(Line("no fault found; inherent to the workload:"))

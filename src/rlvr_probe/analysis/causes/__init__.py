@@ -22,7 +22,7 @@ from rlvr_probe.analysis.causes.weights_and_queues import queues, slow_weight_sy
 from rlvr_probe.analysis.ledger import find_extent, make_ledger
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["KINDS", "NATURAL", "Cause", "Saving", "find_causes"]
+__all__ = ["KINDS", "Cause", "Saving", "find_causes"]
 
 
 def _ranks(run: Run) -> list[Cause]:
@@ -59,9 +59,6 @@ _SYMPTOMS: Final = {
 }
 """Kinds that wait in an asynchronous run for what has a cause of its own: that has grown."""
 
-NATURAL: Final = ("long_tail", "warm_up")
-"""Kinds that belong to the workload: behind all others, and no fault where they are all."""
-
 
 def _is_symptom(cause: Cause, causes: Sequence[Cause]) -> bool:
     """Whether others explain half of it, or more."""
@@ -96,4 +93,4 @@ def find_causes(tables: Tables) -> list[Cause]:
     def excess(cause: Cause) -> float:
         return cause.share - run.allowed.get(cause.kind, 0.0)
 
-    return sorted(causes, key=lambda cause: (cause.kind in NATURAL, -excess(cause), -cause.gpu_s))
+    return sorted(causes, key=lambda cause: (cause.natural, -excess(cause), -cause.gpu_s))

@@ -19,8 +19,8 @@ from typing import Final, Literal
 from rlvr_probe.analysis.causes.thresholds import GREW, LONGER, SIGMAS
 
 __all__ = [
-    "ENOUGH", "EXPLAINS", "TO_SIGMA", "Excess", "change_of", "excess", "expected", "noise_of",
-    "slope", "slopes", "window",
+    "ENOUGH", "EXPLAINS", "TO_SIGMA", "Excess", "change_of", "excess", "excess_of_few", "expected",
+    "line", "noise_of", "slope", "slopes", "window",
 ]  # fmt: skip
 
 ENOUGH: Final = 6
@@ -46,6 +46,18 @@ _TRIES: Final = 3
 
 _WINDOW: Final = 3
 """Fewest steps one after another that are looked at together."""
+
+_RARELY: Final = 4
+"""Fewest occasions that show what is usual of what takes place in some steps alone."""
+
+_TWICE: Final = 2.0
+"""By that factor some of so few are longer."""
+
+_CLEAR: Final = 4.0
+"""By how many times what the values of a side lie apart, the sides do."""
+
+_STRAIGHT: Final = 8.0
+"""By how many times what any of so few is off a line, it rises."""
 
 EXPLAINS: Final = 0.8
 """Tokens explain times if they leave that share of their jitter, or less."""
@@ -86,10 +98,10 @@ def expected(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> list[flo
     for _ in tokens:
         left = [time - usual for time, usual in zip(ns, fit, strict=True)]
         lines = [
-            [usual + rest for usual, rest in zip(fit, _line(counts, left), strict=True)]
+            [usual + rest for usual, rest in zip(fit, line(counts, left), strict=True)]
             for counts in tokens
         ]
-        positive = [_fitted(ns, line) for line in lines if min(line) > 0]
+        positive = [_fitted(ns, fit) for fit in lines if min(fit) > 0]
         better, least = min(positive, key=lambda fitted: fitted[1], default=(fit, spread))
         if least > EXPLAINS * spread:
             break
@@ -117,6 +129,52 @@ def excess(ns: Sequence[float], usual: Sequence[float], since: int = 1) -> Exces
     return _grown(ns, ratios, since) or window(ns, usual) or _some(ns, ratios)
 
 
+def excess_of_few(ns: Sequence[float]) -> Excess | None:
+    """The same of what takes place too rarely to know its noise, and follows nothing else.
+
+    Some are twice as long as the others, of which there are more, or they are the last; and they
+    exceed them by four times what those lie apart. Or they lie on a line: none is off it by more
+    than an eighth of its rise.
+
+    Args:
+        ns: Of four or five occasions, above 0.
+    """
+    if not _RARELY <= len(ns) < ENOUGH:
+        return None
+    for first in range(1, len(ns) - 1):
+        before, after = ns[:first], ns[first:]
+        if _gap_between(before, after) >= _CLEAR * max(_width(before), _width(after)):
+            return _above(ns, max(before), "since")
+    least = sorted(ns)
+    for count in range(len(ns) // 2 + 1, len(ns)):
+        if _gap_between(least[:count], least[count:]) >= _CLEAR * _width(least[:count]):
+            return _above(ns, least[count - 1], "some")
+    fit = line(range(len(ns)), ns)
+    off = max(abs(value - usual) for value, usual in zip(ns, fit, strict=True))
+    if fit[-1] >= _TWICE * fit[0] > 0 and fit[-1] - fit[0] >= _STRAIGHT * off:
+        over = [max(0.0, value - fit[0]) for value in ns]
+        return Excess(over, "growing", 0, fit[0], fit[-1])
+    return None
+
+
+def _width(values: Sequence[float]) -> float:
+    """Logarithm of the longest by the shortest."""
+    return math.log(max(values) / min(values))
+
+
+def _gap_between(shorter: Sequence[float], longer: Sequence[float]) -> float:
+    """The same of the shortest longer one by the longest shorter one; -inf below twice that."""
+    ratio = min(longer) / max(shorter)
+    return math.log(ratio) if ratio >= _TWICE else -math.inf
+
+
+def _above(ns: Sequence[float], limit: float, form: Literal["since", "some"]) -> Excess:
+    longer = [value for value in ns if value > limit]
+    level = median(value for value in ns if value <= limit)
+    over = [value - level if value > limit else 0.0 for value in ns]
+    return Excess(over, form, ns.index(longer[0]), level, median(longer))
+
+
 def noise_of(ns: Sequence[float], usual: Sequence[float]) -> float:
     """Standard deviation of the logarithm of times by what is expected, wide for few steps.
 
@@ -132,9 +190,9 @@ def _grown(ns: Sequence[float], ratios: Sequence[float], since: int) -> Excess |
     first = change_of(ratios)
     level = median(ratios[:first])
     step = [level] * first + [median(ratios[first:])] * (len(ratios) - first)
-    line = _line(range(len(ratios)), ratios)
-    growing = _distance(ratios, line) < _distance(ratios, step)
-    fit = line if growing else step
+    straight = line(range(len(ratios)), ratios)
+    growing = _distance(ratios, straight) < _distance(ratios, step)
+    fit = straight if growing else step
     noise = _spread([ratio - value for ratio, value in zip(ratios, fit, strict=True)])
     noise *= 1 + _FEW / math.sqrt(len(ratios))
     base = max(0.0, fit[0] - since * (fit[1] - fit[0])) if growing else fit[0]
@@ -261,7 +319,7 @@ def _jitter(values: Sequence[float]) -> float:
     return min(_spread(values), TO_SIGMA * median(map(abs, moves))) if moves else 0.0
 
 
-def _line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
+def line(xs: Sequence[float], ys: Sequence[float]) -> list[float]:
     """A line after Theil and Sen, at each of ``xs``; it does not fall."""
     rise = slope(xs, ys)
     start = median(y - rise * x for x, y in zip(xs, ys, strict=True))

@@ -23,6 +23,7 @@ from typing import Any, Final
 from rlvr_probe.analysis.causes.cause import (
     HAPPENED,
     HELPS,
+    NATURAL,
     REFUTED,
     Cause,
     Saving,
@@ -179,6 +180,7 @@ class Run:
             query=answer.query,
             no_interval="" if kind in HAPPENED else saving.no_interval(self.extent.steps),
             early=kind not in HAPPENED and is_early(self.extent.steps),
+            natural=kind in NATURAL and share <= self.allowed.get(kind, 1.0),
         )
         self.found.append((cause, saving))
         return [cause]

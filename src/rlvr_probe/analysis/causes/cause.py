@@ -14,6 +14,7 @@ __all__ = [
     "HAPPENED",
     "HELPS",
     "KINDS",
+    "NATURAL",
     "REFUTED",
     "Cause",
     "Saving",
@@ -27,6 +28,9 @@ __all__ = [
 
 HAPPENED: Final = ("unfinished",)
 """Kinds that happen once: how much steps differ says nothing of how sure they are."""
+
+NATURAL: Final = ("long_tail", "warm_up")
+"""Kinds that belong to the workload, the latter within its budget."""
 
 _LEAST: Final = 3
 """Fewest steps that show how much steps differ."""
@@ -117,6 +121,7 @@ class Cause(Queried):
         query: The SQL that made the size of it.
         no_interval: Why there is no interval; empty if there is one.
         early: Whether the run has too few steps for any, so that it may be chance.
+        natural: Whether it belongs to the workload: no fault, and ranked behind all others.
     """
 
     kind: str
@@ -134,6 +139,7 @@ class Cause(Queried):
     query: str
     no_interval: str = ""
     early: bool = False
+    natural: bool = False
 
 
 _NAMED: Final = 3

@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
 from rlvr_probe.analysis.causes.baselines import (
     ENOUGH,
     Excess,
-    excess,
-    expected,
-    noise_of,
-    window,
 )
 from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import (
@@ -34,15 +29,21 @@ from rlvr_probe.analysis.causes.cause import (
     times,
 )
 from rlvr_probe.analysis.causes.host_cpu import busy_cores
+from rlvr_probe.analysis.causes.stage_series import Series, series_of
 from rlvr_probe.analysis.causes.thresholds import (
     EVALUATION_SHARE,
     IDLE_SHARE,
     NOISE,
     PROBE_SHARE,
+    WARM_UP_S,
 )
-from rlvr_probe.analysis.causes.weights_and_queues import fetched_by_step, pace_by_step
+from rlvr_probe.analysis.causes.weights_and_queues import (
+    fetched_by_step,
+    own_pace_by_step,
+    pace_by_step,
+)
 from rlvr_probe.analysis.results import Answer
-from rlvr_probe.analysis.stages import STAGES, Stage, Taken, stage_times
+from rlvr_probe.analysis.stages import STAGES, Stage, stage_times
 from rlvr_probe.analysis.statements import covered, fill, statements
 
 __all__ = ["categories_of", "restarts", "slow_stages"]
@@ -86,9 +87,6 @@ _LEAST: Final = 0.1
 _SEVERAL: Final = 3
 """Stages that take longer in one step, from which on it is the machine that is slow."""
 
-_SLIGHTLY: Final = 1.05
-"""By that factor several stages take longer at once where the machine does."""
-
 _SHOWS: Final = 3.0
 """So many standard deviations of its noise are below a factor that a stage shows."""
 
@@ -105,52 +103,14 @@ _MOST: Final = 0.6
 _WORST: Final = 3
 """Worst steps that are shown."""
 
-_FIRST: Final = 2
-"""Steps from the start of a run to the first that is not left to its warm-up."""
-
 _NAMED: Final = 4
 """Steps that are named one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """What one stage took, without the first step of each session.
-
-    Attributes:
-        stage: Which.
-        ns: By ``step_id``, ns; steps in which it did not take place are absent.
-        longer: What these took longer than its baseline, if they did.
-        slightly: The same of steps one after another that did so little that it shows in others.
-        noise: Standard deviation of the logarithm of a time by its baseline.
-        whole: As ``ns``, with those first steps.
-    """
-
-    stage: Stage
-    ns: Mapping[int, float]
-    longer: Excess | None
-    slightly: Excess | None
-    noise: float
-    whole: Mapping[int, float]
-
-    @property
-    def steady(self) -> Mapping[int, float]:
-        """What it takes whenever it takes place: more of a first step is its warm-up."""
-        most = max(self.ns.values(), default=math.inf)
-        return {step: min(ns, most) for step, ns in self.whole.items()}
-
-    def longer_but(self, apart: Container[int]) -> Excess | None:
-        """What it took longer in steps that are not in ``apart``."""
-        longer = self.longer
-        if longer is None or longer.form == "growing":
-            return longer
-        ns = [0.0 if step in apart else ns for step, ns in zip(self.ns, longer.ns, strict=True)]
-        return replace(longer, ns=ns) if any(ns) else None
 
 
 def slow_stages(run: Run) -> list[Cause]:
     """Stages above their baseline, as far as no cause that was found before explains it."""
     taken = stage_times(run.tables)
-    series, answer = _series(taken), taken.answer
+    series, answer = series_of(taken, own_pace_by_step(run)), taken.answer
     # What hangs takes long by itself.
     hung = any(cause.kind == "unfinished" for cause, _ in run.found)
     slow = {} if hung else _left(run, _RANKS, _slow_machine(series))
@@ -167,10 +127,12 @@ def slow_stages(run: Run) -> list[Cause]:
         budget = _IDLE.get(part.stage.name, math.inf)
         idle = known and whole >= budget * run.extent.wall_ns
         if idle and sum(over.values()) < whole / 2:
-            run.allowed[_kind(part.stage)] = budget
+            steady_ns = whole - sum(over.values())
+            run.allowed[_kind(part.stage)] = min(budget, steady_ns / run.extent.wall_ns)
             causes += _cause(run, part, _shared(run, part.stage, steady), answer, steady)
         elif longer is not None:
             causes += _cause(run, part, _title(run, part, longer), answer, over)
+    run.allowed["warm_up"] = len(taken.starts) * WARM_UP_S * 1e9 / run.extent.wall_ns
     return causes + _warm_up(run, series, answer)
 
 
@@ -196,24 +158,7 @@ def _kind(stage: Stage) -> str:
     return f"slow_{stage.name}"
 
 
-def _series(taken: Taken) -> list[_Series]:
-    """Of every stage, what each step took."""
-    series = list[_Series]()
-    for stage in STAGES:
-        whole = taken.ns.get(stage.name, {})
-        ns = {step: value for step, value in whole.items() if step not in taken.starts and value}
-        if not whole:
-            continue
-        times = list(ns.values())
-        usual = expected(times, taken.tokens_of(stage.tokens, list(ns))) if ns else []
-        longer = excess(times, usual, _FIRST)
-        slightly = window(times, usual, _SLIGHTLY) if longer is None else longer
-        noise = noise_of(times, usual) if ns else math.inf
-        series.append(_Series(stage, ns, longer, slightly, noise, whole))
-    return series
-
-
-def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
+def _slow_machine(series: Sequence[Series]) -> dict[int, float]:
     """What steps took longer in which half of the stages of small noise did; ``step_id``, ns."""
     slow = defaultdict[int, list[tuple[float, float]]](list)
     for part in series:
@@ -243,7 +188,7 @@ def _slow_machine(series: Sequence[_Series]) -> dict[int, float]:
 
 
 def _cause(
-    run: Run, part: _Series, title: str, answer: Answer, over: Mapping[int, float]
+    run: Run, part: Series, title: str, answer: Answer, over: Mapping[int, float]
 ) -> list[Cause]:
     """The cause, without what others explain of it; none where these explain most.
 
@@ -253,7 +198,8 @@ def _cause(
     kind = _kind(stage)
     if any(cause.kind == kind for cause, _ in run.found):
         return []
-    left = _left(run, (*_RANKS, *_EXPLAINED.get(stage.name, ())), over)
+    others = () if part.by_token else _EXPLAINED.get(stage.name, ())
+    left = _left(run, (*_RANKS, *others), over)
     if not left:
         return []
     where: dict[str, str | int] = {"stage": stage.name}
@@ -264,7 +210,11 @@ def _cause(
                 where[key] = name
                 title += f", {per_cent(share)} of it in {what} {name}"
     # Tokens explain the time of a step, but for its noise.
-    vague = part.noise * sum(part.ns.values()) / run.extent.wall_ns if stage.tokens else 0.0
+    vague = (
+        part.noise * sum(part.ns.values()) / run.extent.wall_ns
+        if stage.tokens and not part.by_token
+        else 0.0
+    )
     noise, saving = NOISE + min(NOISE, vague), Saving(left)
     worst = [
         f"step {run.number(step)}: {seconds(left[step])}" for step in saving.worst_steps[:_WORST]
@@ -292,7 +242,7 @@ def _shared(run: Run, stage: Stage, steady: Mapping[int, float]) -> str:
     return f"{stage.title} takes {seconds(median(taken))} {each}{most}"
 
 
-def _title(run: Run, part: _Series, longer: Excess) -> str:
+def _title(run: Run, part: Series, longer: Excess) -> str:
     steps = list(part.ns)
     how = f"{times(longer.times)} as long"
     for_tokens = " for as many tokens" if part.stage.tokens else ""
@@ -318,14 +268,11 @@ def _steps(run: Run, over: Mapping[int, float]) -> str:
     return f"steps {', '.join(map(str, numbers[:_NAMED]))}{more}"
 
 
-def _warm_up(run: Run, series: Sequence[_Series], answer: Answer) -> list[Cause]:
+def _warm_up(run: Run, series: Sequence[Series], answer: Answer) -> list[Cause]:
     """What the first step of each session took longer than the usual one."""
     over, of = dict[int, float](), dict[Stage, float]()
     for part in series:
-        if not part.ns:
-            continue
-        usual = (median if len(part.ns) >= ENOUGH else max)(part.ns.values())
-        for step in part.whole.keys() - part.ns.keys():
+        for step, usual in part.first.items():
             longer = max(0.0, part.whole[step] - usual)
             over[step] = over.get(step, 0.0) + longer
             of[part.stage] = of.get(part.stage, 0.0) + longer

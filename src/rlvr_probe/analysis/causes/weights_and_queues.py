@@ -26,8 +26,8 @@ from rlvr_probe.analysis.results import Answer
 from rlvr_probe.analysis.statements import statements
 
 __all__ = [
-    "fetched_by_step", "is_asynchronous", "moved_by_step", "pace_by_step", "queues",
-    "replay_weights", "slow_weight_sync",
+    "fetched_by_step", "is_asynchronous", "moved_by_step", "own_pace_by_step", "pace_by_step",
+    "queues", "replay_weights", "slow_weight_sync",
 ]  # fmt: skip
 
 _SQL: Final = statements(__name__)
@@ -89,9 +89,16 @@ def pace_by_step(run: Run) -> list[tuple[int, float]]:
 
     That of the first step is its warm-up; what was started meanwhile for the second is omitted.
     """
-    first, *later = [(step, ns) for step, ns in run.ask(_SQL["paces"]).rows] or [(0, 0.0)]
+    first, *later = [(step, ns) for step, ns in run.ask(_SQL["paces"], beside=True).rows] or [
+        (0, 0.0)
+    ]
     late = len(later) > 1 and later[0][1] > thresholds.LONGER * later[1][1]
     return [first, *later[late:]]
+
+
+def own_pace_by_step(run: Run) -> dict[int, float]:
+    """Ns of a token by ``step_id``, of what a step generated; empty without times of its turns."""
+    return dict(run.ask(_SQL["paces"], beside=False).rows)
 
 
 def _starving(run: Run, answer: Answer) -> list[Cause]:

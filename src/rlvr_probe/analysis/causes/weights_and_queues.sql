@@ -46,11 +46,11 @@ SELECT step_id, max(end_ns - start_ns)::DOUBLE AS ns, min(start_ns) AS start_ns,
 FROM fetched GROUP BY step_id ORDER BY start_ns
 
 -- name: paces
--- Of what each step took from the queue, how long a token took to generate, ns.
+-- Of what each step took from the queue, or generated itself, how long a token took, ns.
 SELECT step_id, median((turn.end_ns - turn.start_ns) / turn.response_tokens) AS ns
 FROM turn JOIN kept_trajectory USING (trajectory_id) JOIN kept_batch USING (batch_id, step_id)
-WHERE queued AND kept_batch.mode = 'train' AND turn.response_tokens > 0 AND step_id IS NOT NULL
-  AND (SELECT asynchronous FROM run)
+WHERE queued = $beside AND (SELECT asynchronous FROM run) = $beside AND ($beside OR own_times)
+  AND kept_batch.mode = 'train' AND turn.response_tokens > 0 AND step_id IS NOT NULL
 GROUP BY step_id ORDER BY step_id
 
 -- name: generated

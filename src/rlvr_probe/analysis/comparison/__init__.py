@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean
 from typing import Final
 
-from rlvr_probe.analysis.causes import NATURAL, Cause
+from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.causes.baselines import ENOUGH, change_of
 from rlvr_probe.analysis.comparison.shift import Shift, shift_of
 from rlvr_probe.analysis.comparison.side import Side, Steps, read_side
@@ -130,7 +130,7 @@ class Comparison:
         return [
             cause
             for cause, before, after in self.causes
-            if cause.kind not in NATURAL and (after or 0.0) - (before or 0.0) > limit
+            if not cause.natural and (after or 0.0) - (before or 0.0) > limit
         ]
 
     def fails(self, limit: float) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_probe.analysis.causes import NATURAL, Cause
+from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.characterization import NO_CAUSE, Characterization, unexplained
 from rlvr_probe.analysis.ledger import FAMILIES, NAMES, Ledger
 from rlvr_probe.analysis.page.charts import hosts, ledger_of, lengths_of, lost, references
@@ -136,7 +136,6 @@ def _series(series: Series, shared: _Shared) -> dict[str, Any]:
 def _cause(cause: Cause, shared: _Shared) -> dict[str, Any]:
     return {
         **cause.values(),
-        "natural": cause.kind in NATURAL,
         "evidence": _evidence(cause.evidence, shared),
         "query": shared.query(cause.query),
     }
@@ -169,7 +168,7 @@ def summary(found: Characterization, ledger: Ledger | None) -> tuple[str, str]:
     unknown = unexplained(found)
     if causes and unknown is not None and unknown.first:
         return f"{text}.", f"{unknown.sentence}."
-    faults = [cause for cause in causes if cause.kind not in NATURAL]
+    faults = [cause for cause in causes if not cause.natural]
     if faults and faults[0].early:
         return f"{text}.", f"Only a hint, as {faults[0].no_interval}: {faults[0].title}"
     if faults:

@@ -1,0 +1,151 @@
+"""What each stage of a run took, step by step, and what of it is longer than its baseline.
+
+The baseline of a rollout whose turns have times of their own is the time of a token: how long the
+rollout takes is up to its longest trajectory. What takes place in four or five steps alone is
+compared with itself, by far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rlvr_probe.analysis.causes.baselines import (
+    ENOUGH,
+    Excess,
+    excess,
+    excess_of_few,
+    expected,
+    line,
+    noise_of,
+    window,
+)
+from rlvr_probe.analysis.stages import STAGES, Stage, Taken
+
+__all__ = ["Series", "series_of", "slower_rollout"]
+
+_SLIGHTLY: Final = 1.05
+"""By that factor several stages take longer at once where the machine does."""
+
+_RARE: Final = ("checkpoint", "evaluation")
+"""Stages that take place in some steps alone."""
+
+_KINDS: Final = 3
+"""Kinds of tokens that few occasions are compared by: all, of responses, of the longest."""
+
+_FIRST: Final = 2
+"""Steps from the start of a run to the first that is not left to its warm-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What one stage took, without the first step of each session.
+
+    Attributes:
+        stage: Which.
+        ns: By ``step_id``, ns; steps in which it did not take place are absent.
+        longer: What these took longer than its baseline, if they did.
+        slightly: The same of steps one after another that did so little that it shows in others.
+        noise: Standard deviation of the logarithm of a time by its baseline.
+        whole: As ``ns``, with those first steps.
+        first: What these should take, ns, by ``step_id``.
+        by_token: Whether each token took longer: it is not for single trajectories that it did.
+    """
+
+    stage: Stage
+    ns: Mapping[int, float]
+    longer: Excess | None
+    slightly: Excess | None
+    noise: float
+    whole: Mapping[int, float]
+    first: Mapping[int, float]
+    by_token: bool
+
+    @property
+    def steady(self) -> Mapping[int, float]:
+        """What it takes whenever it takes place: more of a first step is its warm-up."""
+        most = max(self.ns.values(), default=math.inf)
+        return {step: min(ns, most) for step, ns in self.whole.items()}
+
+    def longer_but(self, apart: Container[int]) -> Excess | None:
+        """What it took longer in steps that are not in ``apart``."""
+        longer = self.longer
+        if longer is None or longer.form == "growing":
+            return longer
+        ns = [0.0 if step in apart else ns for step, ns in zip(self.ns, longer.ns, strict=True)]
+        return replace(longer, ns=ns) if any(ns) else None
+
+
+def series_of(taken: Taken, paces: Mapping[int, float]) -> list[Series]:
+    """Of every stage, what each step took.
+
+    A rollout lasts as long as its longest trajectory: the time of a token shows less.
+    """
+    series = list[Series]()
+    enough = max(map(len, taken.ns.values()), default=0) > ENOUGH
+    for stage in STAGES:
+        whole = taken.ns.get(stage.name, {})
+        ns = {step: value for step, value in whole.items() if step not in taken.starts and value}
+        if not whole:
+            continue
+        times = list(ns.values())
+        tokens = taken.tokens_of(stage.tokens, list(ns))
+        usual = expected(times, tokens) if ns else []
+        longer = slower = None
+        if stage.name == "rollout" and ns and ns.keys() <= paces.keys():
+            longer = slower = slower_rollout(times, [paces[step] for step in ns], tokens)
+        if longer is None:
+            longer = excess(times, usual, _FIRST)
+        rare = enough and stage.name in _RARE
+        if rare and longer is None and not _is_for_tokens(tokens[:_KINDS], times):
+            longer = excess_of_few(times)
+        slightly = window(times, usual, _SLIGHTLY) if longer is None else longer
+        noise = noise_of(times, usual) if ns else math.inf
+        by_token = slower is not None
+        first = _expected_first(whole, ns, taken.tokens_of(stage.tokens, list(whole)))
+        series.append(Series(stage, ns, longer, slightly, noise, whole, first, by_token))
+    return series
+
+
+def _expected_first(
+    whole: Mapping[int, float], later: Mapping[int, float], tokens: Sequence[Sequence[float]]
+) -> dict[int, float]:
+    """What the first step of each session should take, by all others."""
+    if not later:
+        return {}
+    if len(later) < ENOUGH or not all(whole.values()):
+        return dict.fromkeys(whole.keys() - later.keys(), max(later.values()))
+    usual = zip(whole, expected(list(whole.values()), tokens), strict=True)
+    return {step: ns for step, ns in usual if step not in later}
+
+
+def _explains(context: Sequence[float], pace: Sequence[float]) -> bool:
+    """Whether the pace has not grown for as many tokens."""
+    usual = line(context, pace)
+    return min(usual) <= 0 or excess(pace, usual, _FIRST) is None
+
+
+def slower_rollout(
+    ns: Sequence[float], pace: Sequence[float], tokens: Sequence[Sequence[float]]
+) -> Excess | None:
+    """What a rollout took longer because each of its tokens did.
+
+    A token takes longer behind a longer context: nothing has grown that this explains.
+    """
+    longer = excess(pace, expected(pace, tokens), _FIRST)
+    grown = longer is not None and longer.form != "some"
+    if longer is None or (grown and any(_explains(context, pace) for context in tokens[:1])):
+        return None
+    parts = zip(ns, longer.ns, pace, strict=True)
+    return replace(longer, ns=[time * more / each for time, more, each in parts])
+
+
+def _is_for_tokens(tokens: Sequence[Sequence[float]], ns: Sequence[float]) -> bool:
+    """Whether what a few occasions took longer is not to be seen for as many tokens."""
+    return any(
+        not all(counts)
+        or excess_of_few([time / count for time, count in zip(ns, counts, strict=True)]) is None
+        for counts in tokens
+    )
