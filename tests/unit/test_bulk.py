@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from rlvr_probe.recording.bulk import Bulk
-from rlvr_probe.recording.schema import BY_NAME
+from rlvr_probe.recording.schema import BY_NAME, statements
 
 
 def test_where_one_table_cannot_be_loaded_no_file_stays_open() -> None:
@@ -29,6 +29,7 @@ def test_of_a_key_its_hashes_are_loaded() -> None:
     with duckdb.connect() as sql:
         bulk = Bulk(sql)
         sql.execute(BY_NAME["q_key"].ddl)
+        sql.execute(statements("rlvr_probe.recording.fine", "join.sql")["hashes"])
         bulk.add_columns("q_key", {"local": list(range(len(keys))), "key": keys}, k=7)
         bulk.finish()
         rows = sql.execute("SELECT k, local, high, low FROM q_key ORDER BY local").fetchall()

@@ -31,11 +31,8 @@ _LEAST_B: Final = 256 * 1024
 _TOGETHER_B: Final = 8 * 1024 * 1024
 """Columns of one table that are loaded at a time, bytes: they are in memory until then."""
 
-_HASHES: Final = {
-    "high": "CASE WHEN key IS NOT NULL THEN hash(key) END",
-    "low": "CASE WHEN key IS NOT NULL THEN hash('#' || key) END",
-}
-"""Columns that are made of ``key``: both together stand for it in less room."""
+_HASHES: Final = {"high": "q_high(key)", "low": "q_low(key)"}
+"""Columns that are made of ``key``, by macros of ``fine/join.sql``."""
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.recording.bulk import Bulk, anonymous_file, path_of
-from rlvr_probe.recording.schema import AS_IT_IS, STAGING, literal
+from rlvr_probe.recording.schema import AS_IT_IS, STAGING, literal, statements
 
 if TYPE_CHECKING:
     import duckdb
@@ -129,6 +129,7 @@ class FineStore:
                 )
             )
             sql.execute("; ".join(table.ddl for table in STAGING))
+            sql.execute(statements("rlvr_probe.recording.fine", "join.sql")["hashes"])
             self._opened = sql, Bulk(sql)
             self._stack.callback(self._opened[1].close)
         return self._opened

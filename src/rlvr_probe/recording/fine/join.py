@@ -309,9 +309,10 @@ def _join_rewards(ask: _Asking) -> None:
 
 def tidy(sql: duckdb.DuckDBPyConnection) -> None:
     """Drop what only the joining needed."""
-    for kind in ("view", "table"):
+    for kind, those in (("view", "view"), ("table", "table"), ("macro", "function")):
         found = sql.execute(
-            f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE starts_with({kind}_name, 'q_')"
+            f"SELECT DISTINCT {those}_name FROM duckdb_{those}s()"
+            f" WHERE starts_with({those}_name, 'q_')"
         )
         for (name,) in found.fetchall():
             sql.execute(f"DROP {kind} {name}")

@@ -3,6 +3,11 @@
 -- A row of a batch is (n, local): the number of the event that told it, and its place in there. A
 -- row of a process is (p, ...). ok: a trajectory is known to be that row, and no other one.
 
+-- name: hashes
+-- Of a key: both together stand for it in less room.
+CREATE MACRO q_high(key) AS CASE WHEN key IS NOT NULL THEN hash(key) END;
+CREATE MACRO q_low(key) AS CASE WHEN key IS NOT NULL THEN hash('#' || key) END
+
 -- name: rows
 CREATE TABLE q_row AS
 SELECT r.n, r.local, attempt, prompt_tokens, response_tokens, cut, engine, grp, loss, span, source, high, low
@@ -12,8 +17,7 @@ FROM q_batch_row r JOIN q_part USING (n) LEFT JOIN q_key k ON k.k = q_part.k AND
 -- Trajectories as who generated them tells; narrow: a key that names one rollout of one manager only.
 CREATE VIEW q_alone AS
 SELECT m.attempt, m.clock, p, span AS own, start + shift_ns AS start_ns, start + duration + shift_ns AS end_ns,
-    CASE WHEN key IS NOT NULL THEN hash(key) END AS high,
-    CASE WHEN key IS NOT NULL THEN hash('#' || key) END AS low, starts_with(key, '-') AS narrow,
+    q_high(key) AS high, q_low(key) AS low, starts_with(key, '-') AS narrow,
     engine, policy_version_min, policy_version_max, prompt_tokens, response_tokens, truncated, loss
 FROM q_trajectory JOIN q_member m USING (p)
 
