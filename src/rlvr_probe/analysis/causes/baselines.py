@@ -50,7 +50,7 @@ _WINDOW: Final = 3
 _RARELY: Final = 4
 """Fewest occasions that show what is usual of what takes place in some steps alone."""
 
-_TWICE: Final = 2.0
+_HALF: Final = 1.5
 """By that factor some of so few are longer."""
 
 _CLEAR: Final = 4.0
@@ -130,28 +130,30 @@ def excess(ns: Sequence[float], usual: Sequence[float], since: int = 1) -> Exces
 
 
 def excess_of_few(ns: Sequence[float]) -> Excess | None:
-    """The same of what takes place too rarely to know its noise, and follows nothing else.
+    """The same of what takes place too rarely to know its noise.
 
-    Some are twice as long as the others, of which there are more, or they are the last; and they
-    exceed them by four times what those lie apart. Or they lie on a line: none is off it by more
-    than an eighth of its rise.
+    Some take half as long again as the others, and exceed them by four times what those lie apart:
+    the last ones, or half of them at most. Or they lie on a line: none is off it by more than an
+    eighth of its rise.
 
     Args:
-        ns: Of four or five occasions, above 0.
+        ns: Of four occasions or more, above 0.
     """
-    if not _RARELY <= len(ns) < ENOUGH:
+    if len(ns) < _RARELY:
         return None
     for first in range(1, len(ns) - 1):
         before, after = ns[:first], ns[first:]
         if _gap_between(before, after) >= _CLEAR * max(_width(before), _width(after)):
             return _above(ns, max(before), "since")
     least = sorted(ns)
-    for count in range(len(ns) // 2 + 1, len(ns)):
-        if _gap_between(least[:count], least[count:]) >= _CLEAR * _width(least[:count]):
-            return _above(ns, least[count - 1], "some")
+    for count in range((len(ns) + 1) // 2, len(ns)):
+        usual, longer = least[:count], least[count:]
+        width = max(_width(usual), _width(longer) if 2 * count == len(ns) else 0.0)
+        if _gap_between(usual, longer) >= _CLEAR * width:
+            return _above(ns, usual[-1], "some")
     fit = line(range(len(ns)), ns)
     off = max(abs(value - usual) for value, usual in zip(ns, fit, strict=True))
-    if fit[-1] >= _TWICE * fit[0] > 0 and fit[-1] - fit[0] >= _STRAIGHT * off:
+    if fit[-1] >= _HALF * fit[0] > 0 and fit[-1] - fit[0] >= _STRAIGHT * off:
         over = [max(0.0, value - fit[0]) for value in ns]
         return Excess(over, "growing", 0, fit[0], fit[-1])
     return None
@@ -163,9 +165,9 @@ def _width(values: Sequence[float]) -> float:
 
 
 def _gap_between(shorter: Sequence[float], longer: Sequence[float]) -> float:
-    """The same of the shortest longer one by the longest shorter one; -inf below twice that."""
+    """The same of the shortest longer one by the longest shorter one; -inf where that is little."""
     ratio = min(longer) / max(shorter)
-    return math.log(ratio) if ratio >= _TWICE else -math.inf
+    return math.log(ratio) if ratio >= _HALF else -math.inf
 
 
 def _above(ns: Sequence[float], limit: float, form: Literal["since", "some"]) -> Excess:

@@ -23,7 +23,6 @@ from typing import Any, Final
 from rlvr_probe.analysis.causes.cause import (
     HAPPENED,
     HELPS,
-    NATURAL,
     REFUTED,
     Cause,
     Saving,
@@ -88,6 +87,7 @@ class Run:
         found: Causes that were made, and what each would save.
         allowed: Share of the GPU time that may go into what a kind is about, where that is all that
             it is compared with.
+        usual: Share up to which a kind belongs to the workload.
     """
 
     tables: Tables
@@ -96,6 +96,7 @@ class Run:
     numbers: Mapping[int, int]
     found: list[tuple[Cause, Saving]] = field(default_factory=list)
     allowed: dict[str, float] = field(default_factory=dict)
+    usual: dict[str, float] = field(default_factory=lambda: {"long_tail": 1.0})
 
     @classmethod
     def of(cls, tables: Tables, extent: Extent) -> Run:
@@ -180,7 +181,7 @@ class Run:
             query=answer.query,
             no_interval="" if kind in HAPPENED else saving.no_interval(self.extent.steps),
             early=kind not in HAPPENED and is_early(self.extent.steps),
-            natural=kind in NATURAL and share <= self.allowed.get(kind, 1.0),
+            natural=kind in self.usual and share <= self.usual[kind],
         )
         self.found.append((cause, saving))
         return [cause]

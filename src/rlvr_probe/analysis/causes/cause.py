@@ -14,7 +14,6 @@ __all__ = [
     "HAPPENED",
     "HELPS",
     "KINDS",
-    "NATURAL",
     "REFUTED",
     "Cause",
     "Saving",
@@ -28,9 +27,6 @@ __all__ = [
 
 HAPPENED: Final = ("unfinished",)
 """Kinds that happen once: how much steps differ says nothing of how sure they are."""
-
-NATURAL: Final = ("long_tail", "warm_up")
-"""Kinds that belong to the workload, the latter within its budget."""
 
 _LEAST: Final = 3
 """Fewest steps that show how much steps differ."""

@@ -132,7 +132,7 @@ def slow_stages(run: Run) -> list[Cause]:
             causes += _cause(run, part, _shared(run, part.stage, steady), answer, steady)
         elif longer is not None:
             causes += _cause(run, part, _title(run, part, longer), answer, over)
-    run.allowed["warm_up"] = len(taken.starts) * WARM_UP_S * 1e9 / run.extent.wall_ns
+    run.usual["warm_up"] = len(taken.starts) * WARM_UP_S * 1e9 / run.extent.wall_ns
     return causes + _warm_up(run, series, answer)
 
 

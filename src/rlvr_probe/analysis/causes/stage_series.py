@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final
 
 from rlvr_probe.analysis.causes.baselines import (
@@ -22,6 +23,7 @@ from rlvr_probe.analysis.causes.baselines import (
     noise_of,
     window,
 )
+from rlvr_probe.analysis.causes.thresholds import LONGER
 from rlvr_probe.analysis.stages import STAGES, Stage, Taken
 
 __all__ = ["Series", "series_of", "slower_rollout"]
@@ -32,8 +34,12 @@ _SLIGHTLY: Final = 1.05
 _RARE: Final = ("checkpoint", "evaluation")
 """Stages that take place in some steps alone."""
 
-_KINDS: Final = 3
-"""Kinds of tokens that few occasions are compared by: all, of responses, of the longest."""
+_MOST: Final = 0.5
+"""Share of what a rollout took longer that the time of its tokens explains, from which on it is
+that: where some engines are slow, a step waits for these."""
+
+_LONGEST: Final = 2
+"""Which of the kinds of tokens is that of the longest trajectory."""
 
 _FIRST: Final = 2
 """Steps from the start of a run to the first that is not left to its warm-up."""
@@ -93,20 +99,29 @@ def series_of(taken: Taken, paces: Mapping[int, float]) -> list[Series]:
         times = list(ns.values())
         tokens = taken.tokens_of(stage.tokens, list(ns))
         usual = expected(times, tokens) if ns else []
-        longer = slower = None
+        longer, slower = excess(times, usual, _FIRST), None
         if stage.name == "rollout" and ns and ns.keys() <= paces.keys():
-            longer = slower = slower_rollout(times, [paces[step] for step in ns], tokens)
-        if longer is None:
-            longer = excess(times, usual, _FIRST)
-        rare = enough and stage.name in _RARE
-        if rare and longer is None and not _is_for_tokens(tokens[:_KINDS], times):
-            longer = excess_of_few(times)
+            slower = slower_rollout(times, [paces[step] for step in ns], tokens)
+        elif enough and stage.name in _RARE:
+            longer = _larger(longer, _far_longer(times, tokens))
+        by_token = slower is not None and (
+            longer is None or _total(slower) >= _MOST * _total(longer)
+        )
+        longer = slower if by_token else longer
         slightly = window(times, usual, _SLIGHTLY) if longer is None else longer
         noise = noise_of(times, usual) if ns else math.inf
-        by_token = slower is not None
         first = _expected_first(whole, ns, taken.tokens_of(stage.tokens, list(whole)))
         series.append(Series(stage, ns, longer, slightly, noise, whole, first, by_token))
     return series
+
+
+def _larger(first: Excess | None, second: Excess | None) -> Excess | None:
+    """The one that is more."""
+    return max(first, second, key=_total)
+
+
+def _total(longer: Excess | None) -> float:
+    return 0.0 if longer is None else math.fsum(longer.ns)
 
 
 def _expected_first(
@@ -142,10 +157,19 @@ def slower_rollout(
     return replace(longer, ns=[time * more / each for time, more, each in parts])
 
 
-def _is_for_tokens(tokens: Sequence[Sequence[float]], ns: Sequence[float]) -> bool:
-    """Whether what a few occasions took longer is not to be seen for as many tokens."""
-    return any(
-        not all(counts)
-        or excess_of_few([time / count for time, count in zip(ns, counts, strict=True)]) is None
-        for counts in tokens
-    )
+def _far_longer(ns: Sequence[float], tokens: Sequence[Sequence[float]]) -> Excess | None:
+    """What few occasions took longer for as many tokens of their longest trajectory, and at all."""
+    counts = tokens[_LONGEST] if tokens else [1.0] * len(ns)
+    if not all(counts):
+        return None
+    paces = [time / count for time, count in zip(ns, counts, strict=True)]
+    longer = excess_of_few(paces)
+    if longer is None:
+        return None
+    parts = list(zip(ns, longer.ns, paces, strict=True))
+    usual, slow = list(ns[:1]), list(ns[-1:])
+    if longer.form != "growing":
+        usual = [time for time, more, _ in parts if not more]
+        slow = [time for time, more, _ in parts if more]
+    over = [time * more / pace for time, more, pace in parts]
+    return replace(longer, ns=over) if median(slow) >= LONGER * median(usual) else None
