@@ -181,6 +181,7 @@ def test_noise_is_the_spread_by_what_is_expected() -> None:
         ([10, 12, 13, 13, 14], None, 0, 0),  # not by half
         ([10, 30, 31, 11, 32], None, 0, 0),  # most are longer, and not the last
         ([10, 16, 22, 60, 70], None, 0, 0),  # they lie apart themselves
+        ([126.0, 22.2, 22.1, 22.2], None, 0, 0),  # of a sound training: the first warms up
         ([10, 10, 40], None, 0, 0),  # too few
     ],
 )

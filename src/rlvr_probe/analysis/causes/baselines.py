@@ -133,8 +133,8 @@ def excess_of_few(ns: Sequence[float]) -> Excess | None:
     """The same of what takes place too rarely to know its noise.
 
     Some take half as long again as the others, and exceed them by four times what those lie apart:
-    the last ones, or half of them at most. Or they lie on a line: none is off it by more than an
-    eighth of its rise.
+    the last ones, or half of them at most, and not the first alone: that warms up. Or they lie on
+    a line: none is off it by more than an eighth of its rise.
 
     Args:
         ns: Of four occasions or more, above 0.
@@ -149,7 +149,8 @@ def excess_of_few(ns: Sequence[float]) -> Excess | None:
     for count in range((len(ns) + 1) // 2, len(ns)):
         usual, longer = least[:count], least[count:]
         width = max(_width(usual), _width(longer) if 2 * count == len(ns) else 0.0)
-        if _gap_between(usual, longer) >= _CLEAR * width:
+        first_alone = longer == [ns[0]]
+        if _gap_between(usual, longer) >= _CLEAR * width and not first_alone:
             return _above(ns, usual[-1], "some")
     fit = line(range(len(ns)), ns)
     off = max(abs(value - usual) for value, usual in zip(ns, fit, strict=True))
