@@ -285,6 +285,13 @@ def test_each_token_that_took_longer_is_rollout_that_did_whatever_its_longest_tr
     assert first.gpu_s == pytest.approx(added, rel=0.2)
 
 
+@pytest.mark.parametrize("end", ["NULL", "start_ns", "start_ns - 1"])
+def test_turns_that_took_no_time_have_no_pace(corpus: Corpus, end: str) -> None:
+    with corpus.after(replace(DRAWN, shape="verl"), make_ledger) as (tables, _):
+        tables.sql.execute(f"UPDATE turn SET end_ns = {end}")
+        assert named(tables) == []
+
+
 def test_a_token_takes_longer_behind_a_longer_context() -> None:
     context = [1_000.0 + 100 * step for step in range(20)]
     pace = [20 + count / 200 for count in context]

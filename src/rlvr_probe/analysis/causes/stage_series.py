@@ -1,8 +1,8 @@
 """What each stage of a run took, step by step, and what of it is longer than its baseline.
 
 The baseline of a rollout whose turns have times of their own is the time of a token: how long the
-rollout takes is up to its longest trajectory. What takes place in four or five steps alone is
-compared with itself, by far.
+rollout takes is up to its longest trajectory. What takes place in some steps alone has to be far
+from its usual time, however few these are.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def pace_by_step(run: Run) -> list[tuple[int, float]]:
 
 def own_pace_by_step(run: Run) -> dict[int, float]:
     """Ns of a token by ``step_id``, of what a step generated; empty without times of its turns."""
-    return dict(run.ask(_SQL["paces"], beside=False).rows)
+    return {step: ns for step, ns in run.ask(_SQL["paces"], beside=False).rows if ns and ns > 0}
 
 
 def _starving(run: Run, answer: Answer) -> list[Cause]:
