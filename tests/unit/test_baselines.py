@@ -151,6 +151,7 @@ def test_a_few_steps_tell_nothing() -> None:
 def test_the_cost_of_many_steps_grows_with_them_alone() -> None:
     times = noisy(random.Random(7), 20_000, 0.05)
     assert found([time * (2 if step >= 9_000 else 1) for step, time in enumerate(times)])
+    assert excess_of_few(times) is None
 
 
 def test_a_window_may_be_hardly_slower_where_noise_is_small() -> None:

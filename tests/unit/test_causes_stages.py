@@ -285,11 +285,56 @@ def test_each_token_that_took_longer_is_rollout_that_did_whatever_its_longest_tr
     assert first.gpu_s == pytest.approx(added, rel=0.2)
 
 
+@pytest.mark.parametrize("shape", ["verl", "async"])
 @pytest.mark.parametrize("end", ["NULL", "start_ns", "start_ns - 1"])
-def test_turns_that_took_no_time_have_no_pace(corpus: Corpus, end: str) -> None:
-    with corpus.after(replace(DRAWN, shape="verl"), make_ledger) as (tables, _):
+def test_turns_that_took_no_time_have_no_pace(corpus: Corpus, end: str, shape: str) -> None:
+    with corpus.after(replace(DRAWN, shape=shape), make_ledger) as (tables, _):
         tables.sql.execute(f"UPDATE turn SET end_ns = {end}")
-        assert named(tables) == []
+        assert "slow_rollout" not in [cause.kind for cause in find_causes(tables)]
+
+
+def test_of_a_rollout_only_the_turns_are_slower_for_a_token(corpus: Corpus) -> None:
+    """Half of each trajectory is tools, say."""
+    with corpus.after(replace(DRAWN, shape="verl"), make_ledger) as (tables, _):
+        steps = "(SELECT step_id FROM step WHERE number BETWEEN 7 AND 10)"
+        tables.sql.execute(
+            "UPDATE trajectory SET end_ns = end_ns + (end_ns - start_ns);"
+            "UPDATE turn SET end_ns = (start_ns + 2 * (end_ns - start_ns))::BIGINT WHERE"
+            f" trajectory_id IN (SELECT trajectory_id FROM trajectory WHERE step_id IN {steps});"
+            f"UPDATE trajectory SET end_ns = end_ns + (end_ns - start_ns) / 2"
+            f" WHERE step_id IN {steps}"
+        )
+        added = longer(tables, f"{GENERATED} AND number BETWEEN 7 AND 10", "1.5")
+        [first] = named(tables)
+    assert first.kind == "slow_rollout"
+    assert first.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_a_stage_of_which_all_that_was_waited_is_of_another_took_no_time(tables: Tables) -> None:
+    step = "(SELECT max(step_id) FROM step)"
+    tables.sql.execute(
+        f"DELETE FROM ledger WHERE {UPDATED} AND step_id = {step};"
+        f"DELETE FROM barrier_wait WHERE barrier = 'update' AND step_id = {step};"
+        "INSERT INTO ledger SELECT step_id, gpu, 'wait.update', 1_000 FROM gpu, step"
+        f" WHERE step_id = {step};"
+        "INSERT INTO barrier_wait BY NAME SELECT step_id, 'update' AS barrier, 'old_logprob' AS"
+        f" last_kind, 1_000 * count(*) AS gpu_ns FROM gpu, step WHERE step_id = {step}"
+        " GROUP BY step_id"
+    )
+    assert len(stage_times(tables).ns["update"]) == len(stage_times(tables).ns["rollout"]) - 1
+    longer(tables, f"{UPDATED} AND number = 1", "200")
+    [warm] = named(tables)
+    assert warm.title.startswith("the first step after a start took longer, step 1, most of it in")
+
+
+def test_each_start_may_take_a_minute(tables: Tables) -> None:
+    tables.sql.execute("UPDATE step SET session = 1 WHERE number >= 9")
+    longer(tables, f"{UPDATED} AND number IN (1, 9)", "2.2")
+    [warm] = [cause for cause in find_causes(tables) if cause.kind == "warm_up"]
+    extent = find_extent(tables)
+    assert extent is not None
+    assert warm.gpu_s > 60 * extent.gpus
+    assert warm.natural
 
 
 def test_a_token_takes_longer_behind_a_longer_context() -> None:
@@ -318,7 +363,7 @@ def test_what_takes_long_in_the_first_step_alone_is_no_share(tables: Tables) -> 
     taken(tables, "overhead.data", f"{0.01 * mean_s(tables)}")
     taken(tables, "overhead.data", f"{20 * mean_s(tables)}", "number = 1")
     [warm] = named(tables)
-    assert warm.where == {"stage": "data"}
+    assert (warm.kind, warm.where) == ("warm_up", {"stage": "data"})
 
 
 def test_what_is_marked_between_stages_is_named(tables: Tables) -> None:

@@ -67,6 +67,7 @@ def cause(
         "",
         "",
         "",
+        natural=kind == "long_tail",
     )
 
 

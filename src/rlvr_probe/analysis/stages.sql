@@ -16,10 +16,10 @@ WITH of_stage AS (
     WHERE earlier.stage <> here.stage AND NOT (SELECT asynchronous FROM run)
 )
 SELECT stage, step_id,
-       greatest(sum(ns), 0) / if((SELECT asynchronous FROM run), count(DISTINCT gpu),
-                                 (SELECT count(*) FROM gpu)) AS ns
+       sum(ns) / if((SELECT asynchronous FROM run), count(DISTINCT gpu),
+                    (SELECT count(*) FROM gpu)) AS ns
 FROM taken JOIN kept_step USING (step_id) WHERE number >= 1
-GROUP BY ALL ORDER BY stage, step_id
+GROUP BY ALL HAVING sum(taken.ns) > 0 ORDER BY stage, step_id
 
 -- name: tokens
 -- Tokens of a step that time may follow: prompts and responses, responses, the longest of them; the

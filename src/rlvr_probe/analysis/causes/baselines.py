@@ -141,17 +141,20 @@ def excess_of_few(ns: Sequence[float]) -> Excess | None:
     """
     if len(ns) < _RARELY:
         return None
+    before = _ranges(ns)
+    after = _ranges(ns[::-1])[::-1]
     for first in range(1, len(ns) - 1):
-        before, after = ns[:first], ns[first:]
-        if _gap_between(before, after) >= _CLEAR * max(_width(before), _width(after)):
-            return _above(ns, max(before), "since")
+        if _are_apart(before[first - 1], after[first]):
+            return _above(ns, before[first - 1][1], "since")
     least = sorted(ns)
     for count in range((len(ns) + 1) // 2, len(ns)):
-        usual, longer = least[:count], least[count:]
-        width = max(_width(usual), _width(longer) if 2 * count == len(ns) else 0.0)
-        first_alone = longer == [ns[0]]
-        if _gap_between(usual, longer) >= _CLEAR * width and not first_alone:
-            return _above(ns, usual[-1], "some")
+        shortest, longest = least[count], least[-1]
+        if 2 * count > len(ns):
+            longest = shortest  # they may lie apart themselves
+        if count == len(ns) - 1 and ns[0] == shortest:
+            break
+        if _are_apart((least[0], least[count - 1]), (shortest, longest)):
+            return _above(ns, least[count - 1], "some")
     fit = line(range(len(ns)), ns)
     off = max(abs(value - usual) for value, usual in zip(ns, fit, strict=True))
     if fit[-1] >= _HALF * fit[0] > 0 and fit[-1] - fit[0] >= _STRAIGHT * off:
@@ -160,15 +163,15 @@ def excess_of_few(ns: Sequence[float]) -> Excess | None:
     return None
 
 
-def _width(values: Sequence[float]) -> float:
-    """Logarithm of the longest by the shortest."""
-    return math.log(max(values) / min(values))
+def _ranges(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Least and most of these up to each."""
+    return list(zip(accumulate(values, min), accumulate(values, max), strict=True))
 
 
-def _gap_between(shorter: Sequence[float], longer: Sequence[float]) -> float:
-    """The same of the shortest longer one by the longest shorter one; -inf where that is little."""
-    ratio = min(longer) / max(shorter)
-    return math.log(ratio) if ratio >= _HALF else -math.inf
+def _are_apart(usual: tuple[float, float], longer: tuple[float, float]) -> bool:
+    """Whether the range of longer ones is far above that of the others."""
+    gap, width = longer[0] / usual[1], max(usual[1] / usual[0], longer[1] / longer[0])
+    return gap >= _HALF and math.log(gap) >= _CLEAR * math.log(width)
 
 
 def _above(ns: Sequence[float], limit: float, form: Literal["since", "some"]) -> Excess:

@@ -132,7 +132,6 @@ def slow_stages(run: Run) -> list[Cause]:
             causes += _cause(run, part, _shared(run, part.stage, steady), answer, steady)
         elif longer is not None:
             causes += _cause(run, part, _title(run, part, longer), answer, over)
-    run.usual["warm_up"] = len(taken.starts) * WARM_UP_S * 1e9 / run.extent.wall_ns
     return causes + _warm_up(run, series, answer)
 
 
@@ -287,6 +286,8 @@ def _warm_up(run: Run, series: Sequence[Series], answer: Answer) -> list[Cause]:
         of[rollout] = longer
     if not over:
         return []
+    if max(over.values()) <= WARM_UP_S * 1e9:
+        run.usual["warm_up"] = 1.0
     title, where = f"the first step after a start took longer, {_steps(run, over)}", {}
     most = max(of, key=lambda stage: of[stage])
     if of[most] >= _MOST * sum(over.values()):

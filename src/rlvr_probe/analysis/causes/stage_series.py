@@ -84,10 +84,14 @@ class Series:
         return replace(longer, ns=ns) if any(ns) else None
 
 
-def series_of(taken: Taken, paces: Mapping[int, float]) -> list[Series]:
+def series_of(taken: Taken, paces: Mapping[int, tuple[float, float]]) -> list[Series]:
     """Of every stage, what each step took.
 
     A rollout lasts as long as its longest trajectory: the time of a token shows less.
+
+    Args:
+        taken: By all stages.
+        paces: As :func:`~rlvr_probe.analysis.causes.weights_and_queues.own_pace_by_step`.
     """
     series = list[Series]()
     enough = max(map(len, taken.ns.values()), default=0) > ENOUGH
@@ -101,7 +105,9 @@ def series_of(taken: Taken, paces: Mapping[int, float]) -> list[Series]:
         usual = expected(times, tokens) if ns else []
         longer, slower = excess(times, usual, _FIRST), None
         if stage.name == "rollout" and ns and ns.keys() <= paces.keys():
-            slower = slower_rollout(times, [paces[step] for step in ns], tokens)
+            pace, share = zip(*(paces[step] for step in ns), strict=True)
+            turns = [time * part for time, part in zip(times, share, strict=True)]
+            slower = slower_rollout(turns, pace, tokens)
         elif enough and stage.name in _RARE:
             longer = _larger(longer, _far_longer(times, tokens))
         by_token = slower is not None and (
@@ -145,13 +151,12 @@ def _explains(context: Sequence[float], pace: Sequence[float]) -> bool:
 def slower_rollout(
     ns: Sequence[float], pace: Sequence[float], tokens: Sequence[Sequence[float]]
 ) -> Excess | None:
-    """What a rollout took longer because each of its tokens did.
+    """What the turns of a rollout took longer because each of their tokens did.
 
-    A token takes longer behind a longer context: nothing has grown that this explains.
+    A token takes longer behind a longer context: that is not slower.
     """
     longer = excess(pace, expected(pace, tokens), _FIRST)
-    grown = longer is not None and longer.form != "some"
-    if longer is None or (grown and any(_explains(context, pace) for context in tokens[:1])):
+    if longer is None or any(_explains(context, pace) for context in tokens[:1]):
         return None
     parts = zip(ns, longer.ns, pace, strict=True)
     return replace(longer, ns=[time * more / each for time, more, each in parts])

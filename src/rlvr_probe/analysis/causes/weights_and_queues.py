@@ -89,16 +89,19 @@ def pace_by_step(run: Run) -> list[tuple[int, float]]:
 
     That of the first step is its warm-up; what was started meanwhile for the second is omitted.
     """
-    first, *later = [(step, ns) for step, ns in run.ask(_SQL["paces"], beside=True).rows] or [
-        (0, 0.0)
-    ]
+    rows = run.ask(_SQL["paces"], beside=True).rows
+    first, *later = [(step, ns) for step, ns, _ in rows] or [(0, 0.0)]
     late = len(later) > 1 and later[0][1] > thresholds.LONGER * later[1][1]
     return [first, *later[late:]]
 
 
-def own_pace_by_step(run: Run) -> dict[int, float]:
-    """Ns of a token by ``step_id``, of what a step generated; empty without times of its turns."""
-    return {step: ns for step, ns in run.ask(_SQL["paces"], beside=False).rows if ns and ns > 0}
+def own_pace_by_step(run: Run) -> dict[int, tuple[float, float]]:
+    """By ``step_id``, of what a step generated: ns of a token, and share of turns in trajectories.
+
+    Empty without times of its turns.
+    """
+    rows = run.ask(_SQL["paces"], beside=False).rows
+    return {step: (ns, share) for step, ns, share in rows if share and share > 0}
 
 
 def _starving(run: Run, answer: Answer) -> list[Cause]:

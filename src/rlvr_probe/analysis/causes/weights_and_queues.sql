@@ -46,12 +46,19 @@ SELECT step_id, max(end_ns - start_ns)::DOUBLE AS ns, min(start_ns) AS start_ns,
 FROM fetched GROUP BY step_id ORDER BY start_ns
 
 -- name: paces
--- Of what each step took from the queue, or generated itself, how long a token took, ns.
-SELECT step_id, median((turn.end_ns - turn.start_ns) / turn.response_tokens) AS ns
+-- Of what each step took from the queue, or generated itself, how long a token took, ns, and the
+-- share of turns in its trajectories.
+SELECT step_id, median((turn.end_ns - turn.start_ns) / turn.response_tokens) AS ns,
+       least(1, sum(turn.end_ns - turn.start_ns) / any_value(lived.ns)) AS share
 FROM turn JOIN kept_trajectory USING (trajectory_id) JOIN kept_batch USING (batch_id, step_id)
+LEFT JOIN (
+    SELECT step_id, sum(end_ns - start_ns) AS ns FROM kept_trajectory
+    WHERE mode = 'train' AND own_times GROUP BY step_id
+) AS lived USING (step_id)
 WHERE queued = $beside AND (SELECT asynchronous FROM run) = $beside AND ($beside OR own_times)
   AND kept_batch.mode = 'train' AND turn.response_tokens > 0 AND step_id IS NOT NULL
-GROUP BY step_id ORDER BY step_id
+GROUP BY step_id HAVING median((turn.end_ns - turn.start_ns) / turn.response_tokens) > 0
+ORDER BY step_id
 
 -- name: generated
 -- Tokens of the run, and how fast they were generated while the queue was first filled.

@@ -130,7 +130,9 @@ class Comparison:
         return [
             cause
             for cause, before, after in self.causes
-            if not cause.natural and (after or 0.0) - (before or 0.0) > limit
+            if not cause.natural
+            and cause.kind != "warm_up"
+            and (after or 0.0) - (before or 0.0) > limit
         ]
 
     def fails(self, limit: float) -> list[str]:
