@@ -109,6 +109,19 @@ def test_what_could_lie_beside_the_work_is_named_however_steady_it_is(
     assert first.gpu_s == pytest.approx(added, rel=0.05)
 
 
+def test_what_exceeds_its_own_baseline_more_than_its_budget_is_ranked_by_that(
+    tables: Tables,
+) -> None:
+    seconds = mean_s(tables)
+    taken(tables, "overhead.data", f"{0.08 * seconds}", "number <= 9")
+    taken(tables, "overhead.data", f"{0.16 * seconds}", "number > 9")
+    taken(tables, "bubble", f"{0.12 * seconds}")
+    data, between = named(tables)
+    assert (data.kind, between.kind) == ("slow_data", "slow_between_steps")
+    # By what exceeds their budgets, which are the same, it would be the other way round.
+    assert data.share < between.share
+
+
 def test_a_little_of_it_is_the_workload(tables: Tables) -> None:
     taken(tables, "overhead.data", f"{0.05 * mean_s(tables)}")
     assert named(tables) == []
@@ -264,6 +277,17 @@ def test_what_waits_for_a_rank_in_an_earlier_stage_is_of_that_stage(tables: Tabl
     assert after.ns["reward"] == pytest.approx(before.ns["reward"])
     for step, ns in before.ns["logprob"].items():
         assert 0 < after.ns["logprob"][step] - ns <= 5_000_000_000
+
+
+def test_verification_whose_functions_are_unknown_is_of_no_other_stage(corpus: Corpus) -> None:
+    """With them, ranks wait for one that is in its log-probabilities."""
+    with corpus.tables(DRAWN) as tables:
+        tables.sql.execute("DELETE FROM span WHERE name = 'reward_fn'")
+        make_ledger(tables)
+        who = tables.sql.execute(
+            "SELECT DISTINCT last_kind FROM barrier_wait WHERE barrier = 'reward'"
+        ).fetchall()
+    assert who == [("reward",)]
 
 
 def test_each_token_that_took_longer_is_rollout_that_did_whatever_its_longest_trajectory_is(

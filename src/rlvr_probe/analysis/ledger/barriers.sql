@@ -247,12 +247,10 @@ WITH last AS (
            arg_min(before, (met_ns, gpu)) AS before,
            -- All leave at the same time: the rank that waited longest in all came first.
            max(ns) - arg_min(ns, (met_ns, gpu)) AS late_ns,
-           arg_min(made_ns, (met_ns, gpu)) - min(made_ns) AS slow_ns, count(*) AS ranks
+           arg_min(made_ns, (met_ns, gpu)) - min(made_ns) AS slow_ns
     FROM (SELECT *, ns - made_ns AS met_ns FROM barrier_reward) GROUP BY step_id
 ), named AS (
-    -- Where nothing is known of the functions, only lateness that explains the wait says who it was.
-    SELECT last.*, late_ns > slow_ns AND 2 * late_ns * last.ranks >= met_ns AS was_late, who.process,
-           who.rank
+    SELECT last.*, who.process, who.rank
     FROM last JOIN step USING (step_id) LEFT JOIN gpu_rank who USING (gpu, attempt)
 )
 SELECT step_id, 'reward' AS barrier, made_ns AS gpu_ns, 'reward' AS last_kind, process, rank,
@@ -260,8 +258,8 @@ SELECT step_id, 'reward' AS barrier, made_ns AS gpu_ns, 'reward' AS last_kind, p
 FROM named WHERE made_ns > 0
 UNION ALL BY NAME
 SELECT step_id, 'reward' AS barrier, met_ns AS gpu_ns,
-       CASE WHEN was_late THEN before ELSE 'reward' END AS last_kind, process, rank,
-       CASE WHEN was_late THEN NULL ELSE function END AS name
+       CASE WHEN late_ns > slow_ns THEN before ELSE 'reward' END AS last_kind, process, rank,
+       CASE WHEN late_ns > slow_ns THEN NULL ELSE function END AS name
 FROM named WHERE met_ns > 0
 
 -- name: starved
