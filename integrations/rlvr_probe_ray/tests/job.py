@@ -7,6 +7,7 @@ and without a probe, ``driver``, its process, ``variables``, those of the job's 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -59,8 +60,14 @@ class Counter:
         code = MARK if os.environ.get("RLVR_PROBE") else "pass"
         return subprocess.run([sys.executable, "-c", code], check=True).returncode
 
-    def waits(self) -> None:
+    def waits(self, path: str) -> None:
+        """Writes an empty file, and returns no more."""
+        Path(path).touch()
         time.sleep(600)
+
+    def notes_its_end(self, path: str) -> None:
+        """Writes an empty file if the process exits, and is not killed before."""
+        atexit.register(Path(path).touch)
 
     def fails(self) -> None:
         raise ValueError("of the user")
@@ -255,10 +262,21 @@ def interrupted(folder: Path, address: str) -> tuple[list[Any], Any]:
     end_of(struck)
     time.sleep(WRITTEN_S)
     said = dict(zip(("actor", "struck", "other", "none"), pids, strict=True))
+    noted = {"actor": counter, "other": other, "none": none}
+    ray.get([actor.notes_its_end.remote(os.path.abspath(name)) for name, actor in noted.items()])
     print(json.dumps({**said, "driver": os.getpid()}), flush=True)
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    ray.get(counter.waits.remote())
+    waiting = Path("waiting").absolute()
+    threading.Thread(target=interrupt, args=(waiting,), daemon=True).start()
+    ray.get(counter.waits.remote(str(waiting)))
     return [], counter
+
+
+def interrupt(waiting: Path) -> None:
+    """Ctrl-C, once the driver surely waits: earlier, Ray may be where an exception is ignored."""
+    while not waiting.exists():
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 WAYS = (held, interrupted, starts, joins, configured, submitted, hooked, late, elsewhere, client)
