@@ -491,6 +491,28 @@ def test_a_class_of_which_there_is_no_object_yet_is_hooked(sink: Sink) -> None:
     assert find_hook(Mine.generate) is None
 
 
+def test_a_hooked_class_lives_no_longer_than_without_a_hook() -> None:
+    class Held:
+        pass
+
+    def hooked(patches: Patches) -> weakref.ref[Held]:
+        held = Held()
+
+        class Local:
+            def work(self) -> Held:
+                return held
+
+        assert patches.method(Local(), HookPoint("work"))
+        assert find_hook(Local.work) is not None
+        return weakref.ref(held)
+
+    patches = Patches()
+    gone = hooked(patches)
+    gc.collect()
+    assert gone() is None
+    patches.undo()
+
+
 def test_undo_restores_static_and_class_methods_and_inherited_ones() -> None:
     before = dict(vars(Base)), dict(vars(Mine))
     module = sys.modules[__name__]

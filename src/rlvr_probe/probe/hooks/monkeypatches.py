@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable, MutableSequence
 from types import ModuleType
 from typing import Any
@@ -104,6 +105,10 @@ class Patches:
             return False
         replacement = wrapper if kind is None else kind(wrapper)
         setattr(owner, name, replacement)
+        if isinstance(owner, type) and held is original and isinstance(wrapper, types.FunctionType):
+            put_back = functools.partial(_put_back, weakref.ref(owner), name, weakref.ref(wrapper))
+            self._undo.append(put_back)
+            return True
 
         def restore() -> None:
             if vars(owner).get(name) is not replacement:
@@ -119,6 +124,16 @@ class Patches:
 
 def _call(undo: Callable[[], None]) -> None:
     undo()
+
+
+def _put_back(owner: Callable[[], Any], name: str, wrapper: Callable[[], Any]) -> None:
+    """Give a class its method back, if both are alive.
+
+    Nothing keeps them: a class that is defined in a function may hold a whole training.
+    """
+    alive, put = owner(), wrapper()
+    if alive is not None and put is not None and vars(alive).get(name) is put:
+        setattr(alive, name, put.__wrapped__)
 
 
 def _bound_late(descriptor: Any) -> Any:
