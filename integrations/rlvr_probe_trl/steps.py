@@ -11,6 +11,7 @@ from rlvr_probe.adapter import Probe
 from rlvr_probe.adapter.controller import named, state_of
 from rlvr_probe.model.names import OPTIMIZER_STEP, UPDATE_ACTOR
 from rlvr_probe_trl.async_grpo import async_facts
+from rlvr_probe_trl.callbacks import follow_callbacks
 from rlvr_probe_trl.trainer import Training, begin_step, facts, stepping
 
 __all__ = ["Steps", "add_callback", "add_optimizer_hooks"]
@@ -54,6 +55,8 @@ class Steps:
         training.stops = None
         known = {**facts(trainer), **async_facts(trainer)}
         training.start_session(probe, known, state.global_step)
+        # All are there now, also those that were added to the trainer once it was built.
+        follow_callbacks(probe, trainer, self)
 
     def _begin_step(self, state: Any) -> None:
         probe, _, training = self._known()

@@ -17,8 +17,9 @@ from rlvr_probe.releases import Release, release, version_of
 from rlvr_probe_trl.reading import is_module
 
 __all__ = ["BATCH", "Batch", "Training"]
-__all__ += ["algorithm", "begin_step", "facts", "installed", "read_done", "read_place", "read_step"]
-__all__ += ["reward_names", "step_done", "step_next", "step_now", "stepping", "training_of"]
+__all__ += ["algorithm", "begin_step", "facts", "installed", "place_done", "read_done"]
+__all__ += ["read_place", "read_step", "reward_names", "step_done", "step_next", "step_now"]
+__all__ += ["stepping", "training_of"]
 
 _ABANDONED = "Abandoned"
 _TRAINER = re.compile(r"_?(?:Unsloth)?(\w+?)Trainer")
@@ -166,10 +167,15 @@ def read_step(call: Call) -> tuple[Any, ...]:
     return training_of(call).where(call.args[0], "train")
 
 
+def place_done(training: Training, trainer: Any) -> Where:
+    """Session, step and mode of the step that is done."""
+    session, step, _ = training.where(trainer, "eval")
+    return session, step, "train"
+
+
 def read_done(call: Call) -> tuple[Any, ...]:
     """Those of the step that is done."""
-    session, step, _ = training_of(call).where(call.args[0], "eval")
-    return session, step, "train"
+    return place_done(training_of(call), call.args[0])
 
 
 def step_now(call: Call) -> int | None:

@@ -91,7 +91,13 @@ def slept(run: Finished) -> Slept:
 
 def wrong(run: Finished, said: Characterization) -> list[str]:
     """What is wrong with the causes that are named."""
-    return plants.wrong(run, said, slept(run), run.scenario.ranks)
+    found = plants.wrong(run, said, slept(run), run.scenario.ranks)
+    planted, first = run.scenario.planted, next(iter(said.causes), None)
+    if planted is not None and planted.kind == "callback" and first is not None:
+        callback = first.where.get("label")
+        if callback != f"Slow.{planted.place}":
+            found.append(f"{planted.place} of Slow sleeps, and most is in {callback}")
+    return found
 
 
 if __name__ == "__main__":

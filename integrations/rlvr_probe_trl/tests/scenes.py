@@ -13,6 +13,7 @@ import json
 import pickle
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -141,16 +142,43 @@ class Scenes:
         gc.collect()
         return alive() is None
 
+    def calling_back(self) -> Any:
+        """Callbacks of the user are called as before, and what they answer counts."""
+        from transformers import TrainerCallback
+
+        called: list[str] = []
+
+        class Uploads(TrainerCallback):
+            def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                called.append("save")
+                time.sleep(0.05)
+
+        class Base(TrainerCallback):
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+                called.append("step")
+                control.should_save = True
+                return control
+
+        class Derived(Base):
+            pass
+
+        trainer = self.trainer()
+        for callback in (Derived(), Uploads()):
+            trainer.add_callback(callback)
+        trainer.train()
+        return called
+
     def detach(self) -> Any:
         """Everything is as it was, also for a trainer in use."""
         import transformers
         import trl
         from torch.optim import optimizer
+        from transformers.trainer_callback import CallbackHandler
 
         def wrapped() -> list[str]:
             return [
                 f"{owner.__name__}.{name}"
-                for owner in (trl.GRPOTrainer, transformers.Trainer)
+                for owner in (trl.GRPOTrainer, transformers.Trainer, CallbackHandler)
                 for name, function in vars(owner).items()
                 if find_hook(function) is not None
             ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,33 @@ def test_a_trainer_lives_no_longer_than_without_a_probe(seen: dict[str, Any]) ->
 
 def test_detach_restores_everything(seen: dict[str, Any]) -> None:
     assert seen["detach"].pop("callbacks")[-1] != "Steps"
-    assert {"GRPOTrainer._generate", "Trainer.__init__"} <= set(seen["detach"].pop("hooked"))
+    hooked = {"GRPOTrainer._generate", "Trainer.__init__", "CallbackHandler.on_save"}
+    assert hooked <= set(seen["detach"].pop("hooked"))
     assert seen["detach"] == {"wrapped": [], "optimizer_hooks": 0, "threads": [], "trains": 1}
 
 
 def test_each_training_from_scratch_is_a_session_of_its_own(trace: Trace) -> None:
     [attempt] = trace.attempts
-    # users_list twice, failing_reward, training_reward, callable_object, garbage, detach
-    assert [session.session for session in attempt.sessions] == [0, 1, 2, 3, 4, 5, 6]
+    # users_list twice, failing_reward, training_reward, callable_object, garbage, calling_back,
+    # detach
+    assert [session.session for session in attempt.sessions] == [0, 1, 2, 3, 4, 5, 6, 7]
     done = [(step.session, step.number) for step in attempt.steps if step.complete]
-    assert [step for step in done if step[1]] == [(n, 1) for n in (0, 1, 3, 4, 5, 6)]
+    assert [step for step in done if step[1]] == [(n, 1) for n in (0, 1, 3, 4, 5, 6, 7)]
+
+
+def test_callbacks_are_recorded_by_class_and_event_and_do_what_they_did(
+    seen: dict[str, Any], trace: Trace
+) -> None:
+    assert seen["calling_back"] == ["step", "save"]
+    labels = Counter(span.attributes["label"] for span in trace.user_spans)
+    own = {"StepKeeper.on_step_end": 7, "Derived.on_step_end": 1, "Uploads.on_save": 1}
+    assert labels == own
+    [step] = [step for step in trace.steps() if (step.session, step.number) == (6, 1)]
+    # What a callback does with a checkpoint belongs to it, beside the saving.
+    saved = [span for span in step.spans if span.name == "checkpoint"]
+    [upload] = [span for span in trace.user_spans if span.attributes["label"] == "Uploads.on_save"]
+    assert [span.id for span in saved].index(upload.parent) == 1
+    assert sum(span.seconds for span in saved) > upload.seconds >= 0.05
 
 
 def test_an_optimizer_of_a_reward_function_is_not_the_policys(

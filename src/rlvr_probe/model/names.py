@@ -209,8 +209,8 @@ OPTIMIZER_STEP = Name(
 )
 USER = Name(
     "user",
-    "a stage the user marked with rlvr_probe.span",
-    (Attribute("label", "", "the name given"),),
+    "a stage the user marked with rlvr_probe.span, or a callback of the trainer",
+    (Attribute("label", "", "the name given; of a callback its class and event"),),
     coarse=True,
     otel="rlvr.user",
 )
