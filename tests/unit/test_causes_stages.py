@@ -19,7 +19,7 @@ from rlvr_probe.analysis.causes.stragglers_and_filters import (
     _gap_chance,
     _pattern,
 )
-from rlvr_probe.analysis.causes.thresholds import GAP_CHANCE
+from rlvr_probe.analysis.causes.thresholds import GAP_CHANCE, RARE, RARE_SEVERAL
 from rlvr_probe.analysis.characterization import NO_CAUSE, characterize, unexplained
 from rlvr_probe.analysis.ledger import find_extent, make_ledger
 from rlvr_probe.analysis.stages import stage_times
@@ -462,6 +462,27 @@ def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(tables: T
     assert first.title.startswith("4 steps waited for 32 trajectories of up to 40,000 tokens; the ")
     assert first.evidence["trajectory"].count == 32
     assert first.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_four_that_the_tail_leads_to_expect_one_of_in_a_thousand_are_no_tail(
+    tables: Tables,
+) -> None:
+    """One alone of that length may be: the tail of a single run may be heavier than it shows."""
+    few = "(SELECT step_id FROM step WHERE number IN (5, 9, 10, 14))"
+    there = f"grp = 3 AND sample = 0 AND step_id IN {few}"
+    asked = f"SELECT response_tokens FROM trajectory WHERE NOT ({there}) ORDER BY ALL DESC"
+    others = [tokens for (tokens,) in tables.sql.execute(asked).fetchall()]
+    tokens = next(
+        length
+        for length in range(others[0], 10**7, 100)
+        if _expected(others, length, len(others)) < 0.9 * RARE_SEVERAL
+    )
+    assert _expected(others, tokens, len(others)) > RARE
+    tables.sql.execute(f"UPDATE trajectory SET response_tokens = {tokens} WHERE {there}")
+    longer(tables, f"{GENERATED} AND number IN (5, 9, 10, 14)", "5")
+    first, *_ = named(tables)
+    assert first.kind == "straggler"
+    assert first.title.startswith("4 steps waited for 4 trajectories")
 
 
 def test_a_heavy_tail_has_a_gap_below_any_of_its_longest() -> None:

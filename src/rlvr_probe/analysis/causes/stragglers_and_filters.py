@@ -38,6 +38,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     PATTERN,
     RARE,
     RARE_ALONE,
+    RARE_SEVERAL,
     RARE_TOGETHER,
     TAIL,
 )
@@ -134,7 +135,8 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
         return []
     block = min(blocks, key=lambda block: (block.common, block.likely))
     pattern, part, count = block.pattern, block.part, block.size
-    many, some = block.rare <= RARE_ALONE or block.expected < RARE, block.likely <= RARE_TOGETHER
+    many = block.rare <= RARE_ALONE or block.expected < RARE_SEVERAL
+    some = block.likely <= RARE_TOGETHER
     chance = _gap_chance(tokens[: count + 1]) * 10**pattern
     natural = block.common or chance > GAP_CHANCE or not (many or (pattern <= PATTERN and some))
     # One that was cut at the cap says nothing of where stragglers are that are many anyway.
