@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlvr_probe.adapter import HookPoint
+from rlvr_probe.adapter.named_calls import named_call
 from rlvr_probe.releases import Dated, DatedAdapter, within
 from rlvr_probe_openrlhf import agents, rollouts, rpc, samples, steps, verify, weights
 
@@ -19,9 +20,15 @@ _GENERATOR = (
 OTHERS = (verify.REQUEST, verify.BODY)
 """Of aiohttp, whose releases OpenRLHF's do not name."""
 
+_LOGGING = [
+    named_call(f"openrlhf.utils.logging_utils:{logger}Logger.{method}")
+    for logger in ("Wandb", "Tensorboard")
+    for method in ("log_train", "log_eval")
+]
+
 _IMPORTED = (
     steps.TRAINER,
-    *steps.STAGES,
+    *(*steps.STAGES, *_LOGGING),
     *(rpc.GROUP, rpc.CALLER, rpc.CALLER_BATCH, rpc.OPTIMIZER),
     weights.ENGINES,
     *verify.EXECUTORS,

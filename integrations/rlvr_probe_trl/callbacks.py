@@ -7,11 +7,11 @@ callbacks do with a saved checkpoint, as to upload it, belongs to the checkpoint
 from __future__ import annotations
 
 import weakref
-from functools import partial
 from typing import Any
 
 from rlvr_probe.adapter import Call, HookPoint, Probe
 from rlvr_probe.adapter.controller import WHERE, Where, state_of
+from rlvr_probe.adapter.named_calls import named_call
 from rlvr_probe.model import names
 from rlvr_probe.reading import attribute
 from rlvr_probe_trl.trainer import Training, place_done
@@ -31,7 +31,7 @@ def follow_callbacks(probe: Probe, trainer: Any, own: object) -> None:
     Args:
         probe: What records them.
         trainer: Whose; it starts to train.
-        own: The callback of the probe, which is no such one.
+        own: The callback of the probe, which is left alone.
     """
     handler = attribute(trainer, "callback_handler")
     for callback in attribute(handler, "callbacks") or ():
@@ -47,14 +47,6 @@ def _has(kind: type, event: str) -> bool:
     """Whether callbacks of this class do something of their own then."""
     definer = next((base for base in kind.__mro__ if event in vars(base)), None)
     return definer is not None and definer.__module__ != _OWN
-
-
-def _label(event: str, call: Call) -> str:
-    return f"{type(call.args[0]).__name__}.{event}"
-
-
-def _read_label(event: str, call: Call) -> tuple[str]:
-    return (_label(event, call),)
 
 
 def _any_saves(call: Call) -> bool:
@@ -77,14 +69,7 @@ _ON_SAVE = HookPoint(
 """Of the handler, which calls those of all callbacks."""
 
 _POINTS = {
-    event: HookPoint(
-        event,
-        names.USER,
-        ("label",),
-        partial(_read_label, event),
-        detail=partial(_label, event),
-        optional=True,
-    )
+    event: named_call(event)
     for event in (
         "on_epoch_begin", "on_step_begin", "on_step_end", "on_log", "on_evaluate", "on_save",
         "on_epoch_end", "on_train_end",

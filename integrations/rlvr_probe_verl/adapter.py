@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlvr_probe.adapter.named_calls import named_call
 from rlvr_probe.releases import Dated, DatedAdapter, within
 from rlvr_probe_verl import filtering, loops, queue, requests, rewards, rollouts, rpc, tools, verify
 from rlvr_probe_verl.controller import LEARNED, OLDEST
@@ -14,6 +15,7 @@ _ALWAYS = (
     *(rpc.CALLER, rpc.WORKER),
     *(rollouts.PADDING, filtering.REORDER, filtering.SELECT, filtering.ADVANTAGES),
 )
+_LOGGING = named_call("verl.utils.tracking:Tracking.log")
 _LOOPS = "verl.experimental.agent_loop"
 _MANAGER = f"{_LOOPS}.agent_loop:AsyncLLMServerManager."
 _CLIENT = "verl.workers.rollout.llm_server:LLMServerClient."
@@ -31,6 +33,7 @@ class VerlAdapter(DatedAdapter):
         *LEARNED,
         *TIMERS,
         Dated(rollouts.MANAGER, "0.5"),
+        Dated(_LOGGING, OLDEST),
         *loops.LOOPS,
         *requests.REQUESTS,
         *tools.TOOLS,

@@ -314,6 +314,14 @@ def test_every_model_of_a_step_is_called(run: Finished) -> None:
 
 
 @jobs()
+def test_what_logging_takes_is_recorded(run: Finished) -> None:
+    # The book of metrics stands in the place of OpenRLHF's own logger, and is hooked like that.
+    logged = Counter(f"Books.log_{line['mode']}" for line in run.truth.metrics)
+    assert logged
+    assert Counter(span.attributes["label"] for span in run.trace.user_spans) == logged
+
+
+@jobs()
 def test_stages_last_as_long_as_openrlhf_says(run: Finished) -> None:
     """To 2 % or 5 ms in most steps; in one of them a processor may be taken between both clocks."""
     logged = run.truth.logged()

@@ -40,8 +40,8 @@ PLANTED = {
     "data": _training(Planted("data", "transform", 0.15)),
     "callback_step_end": _training(Planted("callback", "on_step_end", 0.15)),
     "callback_log": _training(Planted("callback", "on_log", 0.15)),
-    "callback_save": _training(Planted("on_save", "on_save", 0.5), _SAVING),
-    "checkpoint": _training(Planted("checkpoint", "save_model", 0.5), f"{_SAVING} --subclass"),
+    "callback_save": _training(Planted("on_save", "on_save", 1.0), _SAVING),
+    "checkpoint": _training(Planted("checkpoint", "save_model", 1.0), f"{_SAVING} --subclass"),
     "evaluation": _training(
         Planted("evaluation", "prediction_step", 4.0), f"{_EVALUATING} --subclass"
     ),

@@ -92,6 +92,13 @@ def test_count_sum_mean_and_extremes_of_lengths_are_those_that_verl_logged(run: 
 
 
 @jobs()
+def test_what_logging_takes_is_recorded(run: Finished) -> None:
+    labels = Counter(span.attributes["label"] for span in run.trace.user_spans)
+    assert labels.keys() == {"Tracking.log"}
+    assert labels.total() >= len(run.truth.metrics) >= run.scenario.steps
+
+
+@jobs()
 def test_every_stage_lasts_as_long_as_verl_says(run: Finished) -> None:
     longer: dict[str, list[float]] = {}
     for step in run.trace.steps():

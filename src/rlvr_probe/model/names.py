@@ -209,8 +209,8 @@ OPTIMIZER_STEP = Name(
 )
 USER = Name(
     "user",
-    "a stage the user marked with rlvr_probe.span, or a callback of the trainer",
-    (Attribute("label", "", "the name given; of a callback its class and event"),),
+    "a stage the user marked with rlvr_probe.span, a callback, or logging",
+    (Attribute("label", "", "the name given; of a callback and logging, class and method"),),
     coarse=True,
     otel="rlvr.user",
 )
