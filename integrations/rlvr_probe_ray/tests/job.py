@@ -60,9 +60,7 @@ class Counter:
         code = MARK if os.environ.get("RLVR_PROBE") else "pass"
         return subprocess.run([sys.executable, "-c", code], check=True).returncode
 
-    def waits(self, path: str) -> None:
-        """Writes an empty file, and returns no more."""
-        Path(path).touch()
+    def waits(self) -> None:
         time.sleep(600)
 
     def notes_its_end(self, path: str) -> None:
@@ -265,18 +263,11 @@ def interrupted(folder: Path, address: str) -> tuple[list[Any], Any]:
     noted = {"actor": counter, "other": other, "none": none}
     ray.get([actor.notes_its_end.remote(os.path.abspath(name)) for name, actor in noted.items()])
     print(json.dumps({**said, "driver": os.getpid()}), flush=True)
-    waiting = Path("waiting").absolute()
-    threading.Thread(target=interrupt, args=(waiting,), daemon=True).start()
-    ray.get(counter.waits.remote(str(waiting)))
+    # What a shell starts in its background ignores Ctrl-C, and all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    ray.get(counter.waits.remote())
     return [], counter
-
-
-def interrupt(waiting: Path) -> None:
-    """Ctrl-C, once the driver surely waits: earlier, Ray may be where an exception is ignored."""
-    while not waiting.exists():
-        time.sleep(0.1)
-    time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 WAYS = (held, interrupted, starts, joins, configured, submitted, hooked, late, elsewhere, client)
