@@ -48,14 +48,16 @@ class Server(verl_cpu_engine.Server):
         return cap - 1  # it ends by itself
 
     def _sample(
-        self, prompt: list[int], count: int, heat: float, seed: int
+        self, prompt: list[int], lengths: tuple[int, int], heat: float, seed: int
     ) -> tuple[list[int], list[float], str]:
         begin_ns, step = time.monotonic_ns(), step_now()
-        ids, scores, ended = super()._sample(prompt, count, heat, seed)
+        _, count = lengths
+        ids, scores, ended = super()._sample(prompt, lengths, heat, seed)
         if not ENDS_BY or count <= ENDS_BY:
             return ids, scores, ended
         while len(ids) < count:  # a straggler goes on where the model would end
-            more = super()._sample(prompt + ids, count - len(ids), heat, seed + len(ids))
+            left = 0, count - len(ids)
+            more = super()._sample(prompt + ids, left, heat, seed + len(ids))
             ids, scores = ids + more[0], scores + more[1]
         keep(step, begin_ns)
         return ids, scores, ended
