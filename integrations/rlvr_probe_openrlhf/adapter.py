@@ -28,7 +28,8 @@ _LOGGING = [
 
 _IMPORTED = (
     steps.TRAINER,
-    *(*steps.STAGES, *_LOGGING),
+    *steps.STAGES,
+    *_LOGGING,
     *(rpc.GROUP, rpc.CALLER, rpc.CALLER_BATCH, rpc.OPTIMIZER),
     weights.ENGINES,
     *verify.EXECUTORS,
