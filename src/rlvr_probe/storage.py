@@ -16,7 +16,10 @@ from rlvr_probe.exceptions import ProbeError, StorageError
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["answering", "attach", "delete_below", "is_remote", "list_tags", "read_all", "to_place"]
+__all__ = [
+    "answering", "attach", "delete_below", "is_remote", "list_names", "list_tags", "read_all",
+    "to_place",
+]  # fmt: skip
 
 _SCHEME = "://"
 
@@ -92,6 +95,13 @@ def delete_below(place: Path, *, first: str) -> None:
             files.rm(root, recursive=True)
 
 
+def list_names(place: Path) -> list[str]:
+    """What a place holds, by name; nothing where there is no such place."""
+    if not is_remote(place):
+        return [path.name for path in place.iterdir()] if place.is_dir() else []
+    return [name for name, _ in _listed(place)]
+
+
 def list_tags(place: Path, suffix: str) -> dict[str, str]:
     """The files of a place with a suffix, by name without it, and what changes when they do.
 
@@ -99,17 +109,22 @@ def list_tags(place: Path, suffix: str) -> dict[str, str]:
     """
     if not is_remote(place):
         return {path.name[: -len(suffix)]: "" for path in place.glob(f"*{suffix}")}
+    return {
+        name[: -len(suffix)]: str(about.get("ETag") or about.get("etag") or "")
+        for name, about in _listed(place)
+        if name.endswith(suffix)
+    }
+
+
+def _listed(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names below a prefix of object storage, and what the storage says of each."""
     files: Any = place.fs  # type: ignore[attr-defined]
     try:
         found = files.ls(place.path, detail=True, refresh=True)  # type: ignore[attr-defined]
     except FileNotFoundError:
-        return {}
-    names = ((str(info["name"]).rpartition("/")[2], info) for info in found)
-    return {
-        name[: -len(suffix)]: str(info.get("ETag") or info.get("etag") or "")
-        for name, info in names
-        if name.endswith(suffix)
-    }
+        return
+    for about in found:
+        yield str(about["name"]).rstrip("/").rpartition("/")[2], about
 
 
 def read_all(places: Sequence[Path]) -> list[bytes | None]:

@@ -20,7 +20,7 @@ from rlvr_probe.exporter.atomic_output import placed_file
 from rlvr_probe.model import schema
 from rlvr_probe.recording.files import JOURNAL
 from rlvr_probe.recording.tables.saved import is_saved
-from rlvr_probe.storage import answering, is_remote, list_tags, read_all
+from rlvr_probe.storage import answering, is_remote, list_names, list_tags, read_all
 
 __all__ = [
     "COLUMNS", "RECORDING", "TABLES", "list_runs", "local_folder", "put_summary", "run_folder",
@@ -137,7 +137,7 @@ def list_runs(lake: Path) -> list[dict[str, Any]]:
         RecordingError: It holds no runs.
     """
     with answering(lake) if is_remote(lake) else nullcontext():
-        names = [path.name for path in _files(lake) if path.name.startswith(_RUN)]
+        names = [name for name in list_names(lake) if name.startswith(_RUN)]
         found = _summaries(lake)
     runs = sorted(name[len(_RUN) :] for name in names)
     if not runs:
