@@ -153,9 +153,16 @@ def _validate_end(call: Call) -> None:
 
 def _fetch_begin(call: Call) -> None:
     controller = Controller.of(call.probe)
-    # Inside another stage it is a part of that.
-    if all(label == _STEP for label, _ in controller.timers):
+    # Inside another stage, as an evaluation, it is a part of that.
+    if not controller.evaluation and all(label == _STEP for label, _ in controller.timers):
         start_stage(call, names.DATA, controller.where())
+
+
+def _fetch_end(call: Call) -> None:
+    if call.state is not None:
+        # An epoch ends by StopIteration.
+        error = None if isinstance(call.error, StopIteration) else error_of(call)
+        call.probe.end(*call.state, error)
 
 
 _TIMER = HookPoint(
@@ -174,9 +181,13 @@ _VALIDATE = HookPoint(
 """An evaluation; the one before the first step has no timer."""
 
 _FETCH = HookPoint(
-    "_fetch_one_gen_batch", before=_fetch_begin, after=end_span, when=Controller.is_here
+    "_StatefulBaseDataLoaderIter.__next__",
+    before=_fetch_begin,
+    after=_fetch_end,
+    when=Controller.is_here,
+    optional=True,
 )
-"""The prompts of a step, which no trainer times; others fetch them in the loop of ``fit``."""
+"""The prompts of a step, which no trainer times: each takes them in its loop, from torchdata."""
 
 _BOTH = (_TIMER, _SIMPLE_TIMER)
 
@@ -188,6 +199,7 @@ TIMERS = (
     *within("verl.utils.profiler.mstx_profile:", (_TIMER,), "0.5"),  # on Ascend NPUs
     *within("verl.trainer.ppo.ray_trainer:RayPPOTrainer.", (_VALIDATE,), OLDEST),
     *within("verl.trainer.main_ppo_sync:PPOTrainer.", (_VALIDATE,), "0.8", "0.9"),
-    *within("verl.trainer.ppo.v1.trainer_base:PPOTrainer.", (_VALIDATE, _FETCH), "0.9"),
+    *within("verl.trainer.ppo.v1.trainer_base:PPOTrainer.", (_VALIDATE,), "0.9"),
+    *within("torchdata.stateful_dataloader.stateful_dataloader:", (_FETCH,), OLDEST),
 )
 """Hooked in the controller when their modules are imported."""

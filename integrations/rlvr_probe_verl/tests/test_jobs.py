@@ -140,7 +140,7 @@ def test_nothing_is_lost_and_nothing_failed(run: Finished) -> None:
 
 
 SIDECAR, LIVE = "rlvr_probe.sidecar.startup", "rlvr_probe.sidecar.live"
-READER = "rlvr_probe.sidecar.device_reader"
+READER, COMPACTOR = "rlvr_probe.sidecar.device_reader", "rlvr_probe.sidecar.compactor"
 RECORDED = ("rlvr_probe.sidecar.process", "rlvr_probe.sidecar.reader")
 """What the first and the last were called when the job of the corpus was recorded."""
 
@@ -149,7 +149,10 @@ OF_RAY = (
     *("ray/dashboard/", "ray/autoscaler/", "_private/log_monitor", "_private/runtime_env/agent"),
     *("ray::DashboardAgent", "ray::RuntimeEnvAgent"),
 )
-OF_THE_PROBE = ("signal-witness", "rlvr-probe run", SIDECAR, LIVE, READER, *RECORDED)
+OF_THE_PROBE = (
+    *("signal-witness", "rlvr-probe run"),
+    *(SIDECAR, LIVE, READER, COMPACTOR, *RECORDED),
+)
 
 
 def expected(run: Finished) -> dict[int, str]:

@@ -26,6 +26,8 @@ TIMERS = {
 }  # fmt: skip
 """What the trainers of all releases time."""
 
+[LOADER] = wheels.pinned(LIST, "torchdata").values()
+"""The data loader of every release."""
 
 ELSEWHERE = (
     # 0.5 moved the timers, and left an older one of NVTX behind that nothing imports.
@@ -48,7 +50,7 @@ def asked(version: str) -> list[object]:
     """All that the answer depends on, but the code that looks it up."""
     adapter = VerlAdapter()
     hooked, others = adapter.hook_points(version), of_others(version)
-    pins = [RELEASES[version], *wheels.pinned(LIST, "transferqueue").values()]
+    pins = [RELEASES[version], *wheels.pinned(LIST, "transferqueue").values(), LOADER]
     return [pins, names(adapter.expected(version)), names(hooked), sorted(others), sorted(STAGES)]
 
 
@@ -62,7 +64,7 @@ def of_others(version: str) -> set[str]:
 
 def missing(version: str) -> Iterator[str]:
     """What is not as it should be in a release."""
-    sources = Sources([unpacked(version)])
+    sources = Sources([unpacked(version), wheels.unpacked("torchdata", LOADER)])
     points = VerlAdapter().expected(version)
     assert len(points) >= 10
     yield from (reason for point in points if (reason := sources.check(point)))
