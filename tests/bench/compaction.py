@@ -18,7 +18,7 @@ from tests.bench.marked import run_marked
 from tests.bench.report import main, table
 from tests.simulator.volume import write_volume
 
-__all__ = ["BAR_CPU_S", "BAR_S", "measure", "tables"]
+__all__ = ["BAR_CPU_S", "BAR_S", "characterized", "measure", "tables"]
 
 BAR_S = 60.0
 BAR_CPU_S = 95.0
@@ -46,7 +46,7 @@ def _case(count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         rows = write_volume(run, count).rows
-        plain_b, plain = _size_b(run), _characterized(run, count)
+        plain_b, plain = _size_b(run), characterized(run, count)
         before_s = _children_s()
         subprocess.run(
             [Path(sys.executable).with_name("rlvr-probe"), "compact", run],
@@ -54,7 +54,7 @@ def _case(count: int) -> dict[str, Any]:
             capture_output=True,
         )
         compacting_s = _children_s() - before_s
-        compacted = _characterized(run, count)
+        compacted = characterized(run, count)
         return {
             "trajectories": count,
             "rows": rows,
@@ -66,7 +66,12 @@ def _case(count: int) -> dict[str, Any]:
         }
 
 
-def _characterized(run: Path, count: int) -> dict[str, Any]:
+def characterized(run: Path, count: int) -> dict[str, Any]:
+    """Seconds, CPU seconds and memory of reading a run, and of making all its figures.
+
+    Raises:
+        RuntimeError: It has not as many trajectories.
+    """
     marks = run_marked(_STAGES, run)
     if marks["trajectories"] != count:
         raise RuntimeError(f"{marks['trajectories']} trajectories, expected {count}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import bars, reread, run, slowdown
+from tests.bench import bars, large, reread, run, slowdown
 
 pytestmark = pytest.mark.conformance
 
@@ -267,3 +267,25 @@ def test_replays_take_turns_with_the_original_and_a_naive_one(tmp_path: Path) ->
     exact = {run["kind"]: run["exact"] for run in runs}
     assert exact["replay"] == exact["ceiling"] == 1.0
     assert exact["naive"] < 0.5
+
+
+# ---------------------------------------------------------------- what takes an hour, by hand
+
+
+def test_large_recordings_are_made_once_and_grow_as_they_should(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(large, "_SIZES", (800, 8_000))
+    monkeypatch.setattr(large, "LEAST_FREE_B", 0)
+    first = large.measure(tmp_path)
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    again = large.measure(tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    assert [case["trajectories"] for case in (*first, *again)] == [800, 8_000] * 2
+    assert [line.split()[1] for line in large.tables(first).splitlines()[2:]] == ["800", "8,000"]
+
+
+def test_without_room_for_them_it_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(large, "LEAST_FREE_B", 1 << 60)
+    with pytest.raises(SystemExit, match=r"^skipped: .* GB of room, expected"):
+        large.measure(tmp_path)
