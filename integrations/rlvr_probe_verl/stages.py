@@ -160,9 +160,10 @@ def _fetch_begin(call: Call) -> None:
 
 def _fetch_end(call: Call) -> None:
     if call.state is not None:
+        span, known = call.state
         # An epoch ends by StopIteration.
-        error = None if isinstance(call.error, StopIteration) else error_of(call)
-        call.probe.end(*call.state, error)
+        ended = isinstance(call.error, StopIteration)
+        call.probe.end(span, known, None if ended else error_of(call))
 
 
 _TIMER = HookPoint(
