@@ -152,9 +152,13 @@ def _validate_end(call: Call) -> None:
 
 
 def _fetch_begin(call: Call) -> None:
-    controller = Controller.of(call.probe)
-    # Inside another stage, as an evaluation, it is a part of that.
-    if not controller.evaluation and all(label == _STEP for label, _ in controller.timers):
+    probe = call.probe
+    controller = Controller.of(probe)
+    step = steps_begun()
+    # Inside another stage, as an evaluation, it is a part of that; before a run it is of no step.
+    inside = controller.evaluation or any(label != _STEP for label, _ in controller.timers)
+    if step and not inside and not controller.ended:
+        controller.begin_session(probe, step - 1)
         start_stage(call, names.DATA, controller.where())
 
 

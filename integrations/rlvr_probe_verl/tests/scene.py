@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import OmegaConf
+from torchdata.stateful_dataloader import StatefulDataLoader
 from verl import DataProto
 from verl.protocol import pad_dataproto_to_divisor, unpad_dataproto
 from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch, register
@@ -228,6 +229,25 @@ def standard(training: Training) -> None:
             training.updated(batch, timing)
 
 
+def fetched(training: Training) -> None:
+    """Two trainings in one process, each of two epochs of one step, as RayPPOTrainer fetches."""
+    for number in range(2):
+        started = Training() if number else training
+        started.trainer.global_steps = 0
+        loader = StatefulDataLoader([0, 1, 2], batch_size=3)
+        assert len(list(loader)) == 1  # by somebody else, before it starts
+        started.trainer.global_steps = 1
+        for _ in range(2):
+            for _ in loader:
+                timing: dict[str, float] = {}
+                with marked_timer("step", timing):
+                    batch = started.generated(3, timing)
+                    batch.batch["token_level_scores"] = scores_of(batch)
+                    with marked_timer("reward", timing):
+                        list(loader)
+                    started.updated(batch, timing)
+
+
 def evaluation(training: Training) -> None:
     """One evaluation inside of a step, by its timer."""
     training.trainer.global_steps = 0
@@ -355,6 +375,7 @@ def calls() -> dict[str, Any]:
 
 SCENES: dict[str, Callable[[Training], None]] = {
     "standard": standard,
+    "fetched": fetched,
     "evaluation": evaluation,
     "dynamic": dynamic,
     "dynamic_scored": partial(dynamic, scored=True),

@@ -16,6 +16,7 @@ import pytest
 from rlvr_probe_verl.tests.environments import python
 from rlvr_probe_verl.tests.runs import JOB
 
+from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import find_run, read_run
@@ -101,6 +102,21 @@ def test_balancing_is_undone_also_where_another_process_scores(play: Play) -> No
     # The baseline is scored, too, and is not among them.
     calls = [batch.shards[0].calls for batch in batches]
     assert [[call.samples for call in shard] for shard in calls] == [[12], []]
+
+
+def test_what_a_step_is_trained_on_is_fetched_in_a_stage_of_it(play: Play) -> None:
+    trace = play("fetched", "0.5.0").trace
+    spans = [
+        (step.session, step.number, span.error, span.parent)
+        for step in trace.steps()
+        for span in step.spans
+        if span.name == names.DATA.name
+    ]
+    # After the first step each training asks once more, for its second epoch.
+    told = [(session, step) for session in (0, 1) for step in (1, 2, 2)]
+    assert spans == [(*place, None, 0) for place in told]
+    sessions = [session for attempt in trace.attempts for session in attempt.sessions]
+    assert [session.facts["resumed_step"] for session in sessions] == [0, 0]
 
 
 def test_what_fills_up_an_evaluation_is_no_trajectory(play: Play) -> None:
