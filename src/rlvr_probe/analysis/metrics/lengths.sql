@@ -66,8 +66,9 @@ SELECT step_id, any_value(number) AS step, unit,
     WHERE its.unit = sample.unit AND its.step_id IS NOT DISTINCT FROM sample.step_id) AS groups,
   sum(prompt_tokens) AS prompt_tokens,
   sum(response_tokens) AS tokens, avg(response_tokens) AS mean,
-  min(response_tokens) AS min, quantile_cont(response_tokens, 0.5) AS p50,
-  quantile_cont(response_tokens, 0.9) AS p90, quantile_cont(response_tokens, 0.99) AS p99,
+  min(response_tokens) AS min, quantile_cont(response_tokens, [0.5, 0.9, 0.99])[1] AS p50,
+  quantile_cont(response_tokens, [0.5, 0.9, 0.99])[2] AS p90,
+  quantile_cont(response_tokens, [0.5, 0.9, 0.99])[3] AS p99,
   max(response_tokens) AS max,
   CASE WHEN $cap IS NOT NULL
     THEN count(*) FILTER (response_tokens >= $cap) / count(*) END AS at_cap
@@ -191,8 +192,9 @@ FROM ({sourced}) GROUP BY source ORDER BY source, quantile
 
 -- name: by_prompt
 SELECT ceil(2 ** (floor(4 * log2(prompt_tokens)) / 4))::BIGINT AS prompt_tokens,
-  count(*) AS trajectories, quantile_cont(response_tokens, 0.1) AS p10,
-  quantile_cont(response_tokens, 0.5) AS p50, quantile_cont(response_tokens, 0.9) AS p90
+  count(*) AS trajectories, quantile_cont(response_tokens, [0.1, 0.5, 0.9])[1] AS p10,
+  quantile_cont(response_tokens, [0.1, 0.5, 0.9])[2] AS p50,
+  quantile_cont(response_tokens, [0.1, 0.5, 0.9])[3] AS p90
 FROM sample WHERE prompt_tokens > 0 GROUP BY 1 ORDER BY 1
 
 -- name: step_time

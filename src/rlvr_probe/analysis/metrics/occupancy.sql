@@ -150,7 +150,8 @@ GROUP BY unit ORDER BY unit
 
 -- name: profile
 SELECT (bin + 0.5) / bins AS time, avg(active) / $total AS mean,
-  quantile_cont(active, 0.1) / $total AS p10, quantile_cont(active, 0.9) / $total AS p90
+  quantile_cont(active, [0.1, 0.9])[1] / $total AS p10,
+  quantile_cont(active, [0.1, 0.9])[2] / $total AS p90
 FROM (SELECT unit, bin, sum(active) AS active FROM flight GROUP BY unit, bin)
 JOIN rollout USING (unit)
 GROUP BY bin, bins ORDER BY bin

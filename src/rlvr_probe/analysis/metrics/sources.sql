@@ -5,8 +5,9 @@ WHERE EXISTS (FROM sample WHERE source IS NOT NULL)
 
 -- name: lengths
 SELECT name AS source, count(*) AS count, avg(prompt_tokens) AS prompt,
-  avg(response_tokens) AS mean, quantile_cont(response_tokens, 0.5) AS p50,
-  quantile_cont(response_tokens, 0.9) AS p90, quantile_cont(response_tokens, 0.99) AS p99,
+  avg(response_tokens) AS mean, quantile_cont(response_tokens, [0.5, 0.9, 0.99])[1] AS p50,
+  quantile_cont(response_tokens, [0.5, 0.9, 0.99])[2] AS p90,
+  quantile_cont(response_tokens, [0.5, 0.9, 0.99])[3] AS p99,
   max(response_tokens) AS max, avg(truncated::INTEGER) AS truncated,
   arg_max(trajectory_id, (response_tokens, trajectory_id), 5)
     FILTER (response_tokens IS NOT NULL) AS ids
@@ -15,7 +16,7 @@ FROM ({sourced}) GROUP BY name ORDER BY count DESC, name LIMIT 50
 -- name: timed
 -- Of calls with seconds, for every source.
 SELECT name AS source, count(*) AS count, sum(seconds) AS time, avg(seconds) AS mean,
-  quantile_cont(seconds, 0.5) AS p50, quantile_cont(seconds, 0.99) AS p99, max(seconds) AS max,
+  quantile_cont(seconds, [0.5, 0.99])[1] AS p50, quantile_cont(seconds, [0.5, 0.99])[2] AS p99, max(seconds) AS max,
   arg_max(trajectory_id, (seconds, trajectory_id), 5) FILTER (seconds IS NOT NULL) AS ids
 
 -- name: rewards
