@@ -155,7 +155,7 @@ def _fetch_begin(call: Call) -> None:
     probe = call.probe
     controller = Controller.of(probe)
     step = steps_begun()
-    # Inside another stage, as an evaluation, it is a part of that; before a run it is of no step.
+    # Inside another stage, as an evaluation, it is a part of that; out of a run it is of no step.
     inside = controller.evaluation or any(label != _STEP for label, _ in controller.timers)
     if step and not inside and not controller.ended:
         controller.begin_session(probe, step - 1)

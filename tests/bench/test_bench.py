@@ -272,9 +272,7 @@ def test_replays_take_turns_with_the_original_and_a_naive_one(tmp_path: Path) ->
 # ---------------------------------------------------------------- what takes an hour, by hand
 
 
-def test_large_recordings_are_made_once_and_grow_as_they_should(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_large_recordings_are_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(large, "_SIZES", (800, 8_000))
     monkeypatch.setattr(large, "LEAST_FREE_B", 0)
     first = large.measure(tmp_path)
