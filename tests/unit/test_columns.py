@@ -12,6 +12,7 @@ from rlvr_probe.model.columns import (
     PairColumn,
     RaggedColumn,
     SparseColumn,
+    TextColumn,
     firsts_of,
     unknown_in,
 )
@@ -25,6 +26,15 @@ from rlvr_probe.model.turns import ToolCall, ToolColumns, tool_times
 def test_tokens_in_the_loss(lists: list[list[int]]) -> None:
     column = RaggedColumn(lists)
     assert column.alternate_sum() == sum(sum(runs[::2]) for runs in lists)
+
+
+@pytest.mark.parametrize("texts", [[], ["a"], ["", "ab", "", "\u00f6\ud800", "c"]])
+def test_texts_end_to_end(texts: list[str]) -> None:
+    column = TextColumn(texts)
+    assert (len(column), list(column)) == (len(texts), texts)
+    assert [column[at] for at in range(-len(texts), len(texts))] == texts + texts
+    with pytest.raises(IndexError):
+        column[len(texts)]
 
 
 @pytest.mark.parametrize("pairs", [[], [(3, 3), (0, 4)], [(3, 3), None, (0, 4)]])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from math import isfinite, isnan
 from operator import lt, ne
 from typing import TypeVar, overload
 
 __all__ = [
     "LazyColumn", "MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn",
-    "finite_of", "firsts_of", "lengths_of", "unknown_in",
+    "TextColumn", "finite_of", "firsts_of", "lengths_of", "unknown_in",
 ]  # fmt: skip
 
 
@@ -116,6 +116,26 @@ class SparseColumn(LazyColumn["int | None"]):
     def unknown(self) -> int:
         """How many are unknown."""
         return self._values.count(-1)
+
+
+class TextColumn(LazyColumn[str]):
+    """Short texts, end to end: one by itself takes 50 bytes more than its letters."""
+
+    def __init__(self, texts: Sequence[str] = ()) -> None:
+        """Take ``texts``."""
+        self._ends = array("I", accumulate(map(len, texts)))
+        self._text = "".join(texts)
+
+    def _value(self, at: int) -> str:
+        number = range(len(self._ends))[at]
+        return self._text[self._ends[number - 1] if number else 0 : self._ends[number]]
+
+    def __iter__(self) -> Iterator[str]:
+        for begin, end in pairwise(chain((0,), self._ends)):
+            yield self._text[begin:end]
+
+    def __len__(self) -> int:
+        return len(self._ends)
 
 
 class MeasureColumn(LazyColumn["float | None"]):

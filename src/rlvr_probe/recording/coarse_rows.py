@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, convert
 
 from rlvr_probe.model import names
-from rlvr_probe.model.columns import RaggedColumn, SparseColumn
+from rlvr_probe.model.columns import RaggedColumn, SparseColumn, TextColumn
 from rlvr_probe.recording.decode import Count, Id, Number
 
 __all__ = [
@@ -243,6 +243,7 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
     row.truncated = None if row.truncated is None else bytes(row.truncated)
     row.groups = None if row.groups is None else array("I", row.groups)
     row.engines = None if row.engines is None else SparseColumn(row.engines)
+    row.prompts = None if row.prompts is None else TextColumn(row.prompts)
     # A million rows have few sources.
     row.sources = row.sources and [name and sys.intern(name) for name in row.sources]
     row.grows = row.grows == 1
