@@ -78,26 +78,26 @@ def _rows(number: int, step: int | None, batch: Batch, first: int) -> _Rows:
                     and trajectory.policy_versions[1],
                 },
             )
-            yield from _parts(at, trajectory)
+            yield from _parts(at, number, trajectory)
             at += 1
     at = first
     for shard in batch.shards:
         for call in shard.calls:
             if call.row is not None:
                 yield "verification", {
-                    "trajectory_id": at + call.row, "process": call.process,
-                    "function": call.function, "start_ns": call.start_ns, "end_ns": call.end_ns,
-                    "attempts": call.attempts, "timeouts": call.timeouts,
+                    "trajectory_id": at + call.row, "batch_id": number,
+                    "process": call.process, "function": call.function, "start_ns": call.start_ns,
+                    "end_ns": call.end_ns, "attempts": call.attempts, "timeouts": call.timeouts,
                 }  # fmt: skip
         at += len(shard.response_tokens)
 
 
-def _parts(at: int, trajectory: Trajectory) -> _Rows:
+def _parts(at: int, batch_id: int, trajectory: Trajectory) -> _Rows:
     for turn in trajectory.turns:
         yield "turn", {
-            "trajectory_id": at, "turn": turn.index, "prompt_tokens": turn.prompt_tokens,
-            "response_tokens": turn.response_tokens, "cached_tokens": turn.cached_tokens,
-            "start_ns": turn.start_ns, "end_ns": turn.end_ns,
+            "trajectory_id": at, "batch_id": batch_id, "turn": turn.index,
+            "prompt_tokens": turn.prompt_tokens, "response_tokens": turn.response_tokens,
+            "cached_tokens": turn.cached_tokens, "start_ns": turn.start_ns, "end_ns": turn.end_ns,
             "took_s": None if turn.end_ns is None else (turn.end_ns - (turn.start_ns or 0)) / 1e9,
             "queue_s": turn.request and turn.request.queue_s,
             "prefill_s": turn.request and turn.request.prefill_s,
@@ -107,12 +107,12 @@ def _parts(at: int, trajectory: Trajectory) -> _Rows:
         }  # fmt: skip
     for call in trajectory.tool_calls:
         yield "tool_call", {
-            "trajectory_id": at, "turn": call.turn, "tool": call.tool, "status": call.status,
-            "error": call.error, "start_ns": call.start_ns, "end_ns": call.end_ns,
-            "took_s": call.latency_s,
+            "trajectory_id": at, "batch_id": batch_id, "turn": call.turn, "tool": call.tool,
+            "status": call.status, "error": call.error, "start_ns": call.start_ns,
+            "end_ns": call.end_ns, "took_s": call.latency_s,
         }  # fmt: skip
     for reward in trajectory.rewards:
         yield "reward", {
-            "trajectory_id": at, "function": reward.function, "fn": reward.index,
-            "value": real(reward.value), "verify_s": reward.verify_s,
+            "trajectory_id": at, "batch_id": batch_id, "function": reward.function,
+            "fn": reward.index, "value": real(reward.value), "verify_s": reward.verify_s,
         }  # fmt: skip

@@ -362,14 +362,16 @@ def test_a_function_that_takes_no_time_is_not_blamed_for_another(corpus: Corpus)
         tables.sql.execute("UPDATE span SET end_ns = end_ns + 90_000_000_000 WHERE name = 'reward'")
         tables.sql.execute("UPDATE reward SET value = 0 WHERE function = 'math_reward'")
         tables.sql.execute(
-            "INSERT INTO reward BY NAME SELECT trajectory_id, 'math_reward' AS function, 0 AS value"
+            "INSERT INTO reward BY NAME"
+            " SELECT trajectory_id, batch_id, 'math_reward' AS function, 0 AS value"
             " FROM trajectory WHERE trajectory_id NOT IN"
             " (SELECT trajectory_id FROM reward WHERE function = 'math_reward')"
         )
         tables.sql.execute(
             "UPDATE reward_call AS c SET end_ns = start_ns + if(c.function = 'math_reward',"
             " 20_000_000_000, 1000 * n.rows) FROM (SELECT batch_id, process, function,"
-            " count(value) AS rows FROM reward JOIN trajectory USING (trajectory_id) GROUP BY ALL)"
+            " count(value) AS rows FROM reward JOIN trajectory USING (trajectory_id, batch_id)"
+            " GROUP BY ALL)"
             " AS n WHERE (n.batch_id, n.process, n.function) = (c.batch_id, c.process, c.function)"
         )
         first, *_ = find_causes(tables)

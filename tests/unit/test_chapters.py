@@ -36,7 +36,12 @@ def tables() -> Iterator[Tables]:
 
 
 def put(tables: Tables, table: str, **columns: object) -> None:
-    """Insert one row."""
+    """Insert one row; that of a part of a trajectory is of the batch of that."""
+    if "trajectory_id" in columns and table != "trajectory":
+        found = tables.sql.execute(
+            "SELECT batch_id FROM trajectory WHERE trajectory_id = ?", [columns["trajectory_id"]]
+        )
+        [(columns["batch_id"],)] = found.fetchall()
     names = ", ".join(f'"{name}"' for name in columns)
     marks = ", ".join("?" * len(columns))
     tables.sql.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(columns.values()))

@@ -200,6 +200,18 @@ def test_a_disk_that_is_too_small_is_told_in_a_line() -> None:
         sql.execute(f"{small}; {large}")
 
 
+def test_a_large_recording_has_more_memory_and_at_most_a_quarter_of_the_machine() -> None:
+    given = []
+    for size_b in (0, 10**9, 10**18):
+        with connect(1, size_b=size_b) as sql:
+            sql.execute("SELECT current_setting('memory_limit')")
+            number, unit = sql.fetchall()[0][0].split()
+            assert unit == "GiB"
+            given.append(float(number))
+    machine_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    assert given == pytest.approx([1.1, 1.1, max(1.1, machine_gib / 4)], abs=0.1)
+
+
 @pytest.mark.conformance
 def test_the_parts_of_a_run_that_nodes_kept_are_one_run(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -315,8 +315,8 @@ def test_saved_tables_are_the_same_tables(tmp_path: Path) -> None:
         (None, "holds no saved tables"),
         ("{", "holds no saved tables"),
         ("{}", "does not say that tables are saved"),
-        ('{"format": "rlvr-probe/tables", "version": 99}', "of version 99; expected 5"),
-        ('{"format": "rlvr-probe/tables", "version": 5}', "tables.json is damaged"),
+        ('{"format": "rlvr-probe/tables", "version": 99}', "of version 99; expected 6"),
+        ('{"format": "rlvr-probe/tables", "version": 6}', "tables.json is damaged"),
     ],
 )
 def test_what_is_not_whole_is_refused(about: str | None, message: str, tmp_path: Path) -> None:

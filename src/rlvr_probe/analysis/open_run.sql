@@ -11,10 +11,10 @@ FROM prompt_group SEMI JOIN kept_batch USING (batch_id)
 FROM kept_trajectory
 
 -- name: turns
-FROM turn SEMI JOIN kept_trajectory USING (trajectory_id)
+FROM turn SEMI JOIN kept_batch USING (batch_id)
 
 -- name: rewards
-FROM reward SEMI JOIN kept_trajectory USING (trajectory_id)
+FROM reward SEMI JOIN kept_batch USING (batch_id)
 
 -- name: devices
 FROM device

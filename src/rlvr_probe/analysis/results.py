@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from string import Template
 from textwrap import dedent
@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from rlvr_probe.recording.schema import literal
+from rlvr_probe.recording.tables.ranges import in_ranges
 
 if TYPE_CHECKING:
     from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "Queried", "Series", "query"]
+__all__ = [
+    "Answer", "Chapter", "ChapterMaker", "Evidence", "Figure", "Queried", "Series", "query",
+    "query_by_step",
+]  # fmt: skip
 
 _EVIDENCE: Final = 20
 """Ids that a figure carries of each kind."""
@@ -223,6 +227,15 @@ def query(tables: Tables, sql: str, **values: object) -> Answer:
     columns = tuple(str(column[0]) for column in done.description or ())
     rows = done.fetchall()
     return Answer(columns, rows, run)
+
+
+def query_by_step(tables: Tables, sql: str, **values: object) -> Answer:
+    """As :func:`query`, of a large run in ranges of steps, whose rows follow one another.
+
+    So each row has to be of one step, or a sum over some, made of trajectories and their parts.
+    """
+    answers = [query(tables, sql, **values) for _ in in_ranges(tables)]
+    return replace(answers[0], rows=[row for answer in answers for row in answer.rows])
 
 
 def _literal(value: object) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from rlvr_probe.recording.schema import statements as read
 from rlvr_probe.recording.tables import Tables
+from rlvr_probe.recording.tables.ranges import in_ranges
 
 __all__ = [
     "OVERLAP",
@@ -112,10 +113,18 @@ def fill(sql: str, **parts: object) -> str:
     return _put(sql, parts)
 
 
-def make(tables: Tables, derived: Derived) -> None:
-    """Make temporary tables, again where they are there."""
+def make(tables: Tables, derived: Derived, *, by_step: bool = False) -> None:
+    """Make temporary tables, again where they are there.
+
+    Args:
+        tables: Get them.
+        derived: What they are.
+        by_step: Whether each row is of one step, and made of its trajectories and their parts.
+    """
     for name, (_, sql) in derived.items():
-        tables.sql.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+        for number in in_ranges(tables) if by_step else [0]:
+            how = f"INSERT INTO {name}" if number else f"CREATE OR REPLACE TEMP TABLE {name} AS"
+            tables.sql.execute(f"{how} {sql}")
 
 
 def insert(tables: Tables, name: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:

@@ -30,9 +30,6 @@ __all__ = ["Loaded", "Progress", "Recorded", "load", "load_run", "read_beginning
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes to read."""
 
-_LARGE_B: Final = 256 << 20
-"""Journals whose trajectories take more memory, as tables, than DuckDB is given."""
-
 _HEADER_LIMIT_B: Final = 64 * 1024
 """A header and its sum take about 1 KB."""
 
@@ -142,7 +139,7 @@ def load_run(
         RecordingError: They hold no recording, two runs, or a newer format.
     """
     files = list_files(*run)
-    store.is_large = files.written_b > _LARGE_B
+    store.size_b = files.written_b
     loaded = load(files, machine, progress, store, decode)
     if files.spool is not None and not files.spool.exists():  # what was not read from it was moved
         store.close()

@@ -61,7 +61,7 @@ class FineStore:
         numbers: Of each process, by its key.
         rows: How many were taken, by table.
         has_requests: Requests of engines were joined.
-        is_large: There are many rows to come: millions of trajectories.
+        size_b: Journals that its rows are of, bytes.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class FineStore:
         self.whole = whole
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
-        self.has_requests = self.is_large = False
+        self.has_requests, self.size_b = False, 0
         self._is_missing = find_spec("duckdb") is None
         self._strict = strict
         self._threads, self._signals = threads, signals
@@ -125,7 +125,7 @@ class FineStore:
 
             sql = self._stack.enter_context(
                 connect_tables(
-                    self._threads, whole=self.whole, signals=self._signals, is_large=self.is_large
+                    self._threads, whole=self.whole, signals=self._signals, size_b=self.size_b
                 )
             )
             sql.execute("; ".join(table.ddl for table in STAGING))

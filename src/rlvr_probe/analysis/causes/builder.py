@@ -34,7 +34,7 @@ from rlvr_probe.analysis.causes.thresholds import CONFIDENCE, NOISE
 from rlvr_probe.analysis.ledger import Extent
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.results import Answer, Evidence, query
-from rlvr_probe.analysis.statements import covered, fill, statements
+from rlvr_probe.analysis.statements import covered, fill, make, statements
 from rlvr_probe.recording.tables import Tables
 
 __all__ = ["WITHOUT", "Run"]
@@ -101,8 +101,9 @@ class Run:
     @classmethod
     def of(cls, tables: Tables, extent: Extent) -> Run:
         """The run of these tables, which have those of GPUs; makes those of this module."""
-        for name in ("work", "calls", "called", "parts", "laps", "hidden", "paths", "hot"):
+        for name in ("work", "calls", "called", "parts", "laps", "hidden", "hot"):
             tables.sql.execute(fill(_SQL[name], waited=covered("cause_called", _KEYS)))
+        make(tables, _SQL.derived("cause_path"), by_step=True)
         rows = tables.sql.execute(_SQL["numbers"]).fetchall()
         return cls(tables, extent, unit_of(tables), dict(rows))
 

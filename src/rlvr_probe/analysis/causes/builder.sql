@@ -137,9 +137,8 @@ WHERE h.together AND h.ranks > 1 AND NOT w.together
   AND h.stage LIKE 'update_%' AND h.stage <> 'update_weights'
 GROUP BY ALL
 
--- name: paths
+-- name: cause_path
 -- Trajectories that go their own way; ``generated_ns`` is neither tools nor verification.
-CREATE OR REPLACE TEMP TABLE cause_path AS
 WITH tools AS (
     SELECT trajectory_id, sum(end_ns - start_ns)::BIGINT AS ns FROM tool_call GROUP BY ALL
 ), verified AS (

@@ -24,6 +24,7 @@ from rlvr_probe.analysis.causes.weights_and_queues import (
     pace_by_step,
     replay_weights,
 )
+from rlvr_probe.analysis.results import query_by_step
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["grown"]
@@ -37,7 +38,7 @@ _FEW: Final = 9
 def grown(run: Run) -> list[Cause]:
     """What takes longer than it did."""
     series = defaultdict[tuple[str, str], list[tuple[int, float]]](list)
-    for kind, place, step, ns in run.ask(_SQL["series"]).rows:
+    for kind, place, step, ns in query_by_step(run.tables, _SQL["series"]).rows:
         series[kind, place].append((step, ns))
     series["slow_weight_sync", ""] = moved_by_step(run, "weight_sync")
     series["slow_rollout", ""] = pace_by_step(run)[1:]  # the first one is left to its warm-up

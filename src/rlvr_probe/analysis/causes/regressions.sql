@@ -1,9 +1,9 @@
 -- name: series
 -- What each of them took in each step, ns. Of reward functions some calls have nothing to do, as
 -- where each is for one kind of prompts.
-SELECT 'slow_tool' AS kind, c.tool AS place, t.step_id, median(c.end_ns - c.start_ns) AS ns
-FROM tool_call AS c JOIN kept_trajectory AS t USING (trajectory_id)
-WHERE t.mode = 'train' AND c.tool IS NOT NULL AND t.step_id IS NOT NULL GROUP BY ALL
+SELECT 'slow_tool' AS kind, c.tool AS place, b.step_id, median(c.end_ns - c.start_ns) AS ns
+FROM tool_call AS c JOIN kept_batch AS b USING (batch_id)
+WHERE b.mode = 'train' AND c.tool IS NOT NULL AND b.step_id IS NOT NULL GROUP BY ALL
 UNION ALL
 SELECT 'slow_reward', c.function, b.step_id, quantile_cont(c.end_ns - c.start_ns, 0.9)
 FROM reward_call AS c JOIN kept_batch AS b USING (batch_id)

@@ -3,8 +3,8 @@ SELECT c.tool, count(*) AS calls, median(c.end_ns - c.start_ns) AS ns,
        max(c.end_ns - c.start_ns) AS longest_ns, sum(c.end_ns - c.start_ns) AS total_ns,
        max_by(c.trajectory_id, (c.end_ns - c.start_ns, c.trajectory_id), 20)
            FILTER (c.end_ns - c.start_ns IS NOT NULL) AS slowest
-FROM tool_call AS c JOIN kept_trajectory AS t USING (trajectory_id)
-WHERE t.mode = 'train' AND c.tool IS NOT NULL
+FROM tool_call AS c JOIN kept_batch AS b USING (batch_id)
+WHERE b.mode = 'train' AND c.tool IS NOT NULL
 GROUP BY c.tool HAVING median(c.end_ns - c.start_ns) > 0 ORDER BY total_ns DESC
 
 -- name: replay
@@ -71,7 +71,7 @@ FROM verification AS v JOIN cause_path USING (trajectory_id) GROUP BY ALL ORDER 
 WITH rows AS (
     SELECT t.batch_id, t.process, r.function, count(*) FILTER (r.value IS NOT NULL) AS rows
     FROM reward AS r JOIN kept_trajectory AS t USING (trajectory_id)
-    JOIN kept_batch AS b USING (batch_id)
+    JOIN kept_batch AS b ON b.batch_id = t.batch_id
     WHERE t.mode = 'train' AND NOT b.queued AND NOT t.own_times GROUP BY ALL
 ), calls AS (
     SELECT c.function, n.rows, (c.end_ns - c.start_ns) / 1e9 AS s

@@ -17,8 +17,8 @@ SELECT c.function, c.start_ns, c.end_ns FROM reward_call AS c JOIN kept_batch AS
 WHERE b.mode = 'eval' AND c.function IS NOT NULL
 UNION ALL
 SELECT v.function, v.start_ns, v.end_ns
-FROM verification AS v JOIN kept_trajectory AS t USING (trajectory_id)
-WHERE t.mode = 'eval' AND v.function IS NOT NULL
+FROM verification AS v JOIN kept_batch AS b USING (batch_id)
+WHERE b.mode = 'eval' AND v.function IS NOT NULL
 
 -- name: evaluated
 -- The reward function that evaluations spend most time in, and the share of theirs.

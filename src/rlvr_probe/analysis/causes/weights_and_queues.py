@@ -22,7 +22,7 @@ from typing import Any, Final
 from rlvr_probe.analysis.causes import thresholds
 from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
-from rlvr_probe.analysis.results import Answer
+from rlvr_probe.analysis.results import Answer, query_by_step
 from rlvr_probe.analysis.statements import statements
 
 __all__ = [
@@ -89,7 +89,7 @@ def pace_by_step(run: Run) -> list[tuple[int, float]]:
 
     That of the first step is its warm-up; what was started meanwhile for the second is omitted.
     """
-    rows = run.ask(_SQL["paces"], beside=True).rows
+    rows = query_by_step(run.tables, _SQL["paces"], beside=True).rows
     first, *later = [(step, ns) for step, ns, _ in rows] or [(0, 0.0)]
     late = len(later) > 1 and later[0][1] > thresholds.LONGER * later[1][1]
     return [first, *later[late:]]
@@ -100,7 +100,7 @@ def own_pace_by_step(run: Run) -> dict[int, tuple[float, float]]:
 
     Empty without times of its turns.
     """
-    rows = run.ask(_SQL["paces"], beside=False).rows
+    rows = query_by_step(run.tables, _SQL["paces"], beside=False).rows
     return {step: (ns, share) for step, ns, share in rows if share and share > 0}
 
 

@@ -50,7 +50,7 @@ FROM fetched GROUP BY step_id ORDER BY start_ns
 -- share of turns in its trajectories.
 SELECT step_id, median((turn.end_ns - turn.start_ns) / turn.response_tokens) AS ns,
        least(1, sum(turn.end_ns - turn.start_ns) / any_value(lived.ns)) AS share
-FROM turn JOIN kept_trajectory USING (trajectory_id) JOIN kept_batch USING (batch_id, step_id)
+FROM turn JOIN kept_trajectory USING (trajectory_id, batch_id) JOIN kept_batch USING (batch_id, step_id)
 LEFT JOIN (
     SELECT step_id, sum(end_ns - start_ns) AS ns FROM kept_trajectory
     WHERE mode = 'train' AND own_times GROUP BY step_id

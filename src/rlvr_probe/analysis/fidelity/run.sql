@@ -34,16 +34,16 @@ SELECT DISTINCT number FROM kept_step JOIN (
 -- Time of each step in which tools ran and nothing was generated, s.
 WITH edges AS (
   SELECT step_id, call.start_ns AS time_ns, 1 AS tools, 0 AS turns
-  FROM tool_call AS call JOIN kept_trajectory USING (trajectory_id) WHERE mode = 'train'
+  FROM tool_call AS call JOIN kept_batch USING (batch_id) WHERE mode = 'train'
   UNION ALL
   SELECT step_id, call.end_ns, -1, 0
-  FROM tool_call AS call JOIN kept_trajectory USING (trajectory_id) WHERE mode = 'train'
+  FROM tool_call AS call JOIN kept_batch USING (batch_id) WHERE mode = 'train'
   UNION ALL
   SELECT step_id, turn.start_ns, 0, 1
-  FROM turn JOIN kept_trajectory USING (trajectory_id) WHERE mode = 'train'
+  FROM turn JOIN kept_batch USING (batch_id) WHERE mode = 'train'
   UNION ALL
   SELECT step_id, turn.end_ns, 0, -1
-  FROM turn JOIN kept_trajectory USING (trajectory_id) WHERE mode = 'train'
+  FROM turn JOIN kept_batch USING (batch_id) WHERE mode = 'train'
 ), moments AS (
   SELECT step_id, lead(time_ns) OVER line - time_ns AS ns, sum(sum(tools)) OVER line AS tools,
     sum(sum(turns)) OVER line AS turns

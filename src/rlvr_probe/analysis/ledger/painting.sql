@@ -171,7 +171,7 @@ CASE WHEN home.process IS NULL THEN -1 ELSE -2 - home.process END
 -- Calls of engines, as far as they are apart from one another, and the trajectory that ended last.
 CREATE OR REPLACE TEMP TABLE ledger_call AS
 WITH call AS (
-    SELECT attempt, coalesce(engine, {own_engine}) AS engine, batch_id, mode = 'eval' AS evaluates,
+    SELECT attempt, coalesce(engine, {own_engine}) AS engine, turn.batch_id, mode = 'eval' AS evaluates,
            turn.start_ns, turn.end_ns, trajectory_id, turn.response_tokens AS tokens
     FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
     LEFT JOIN ledger_home home USING (process)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rlvr_probe.analysis.metrics.registry import FAMILIES
 from rlvr_probe.analysis.metrics.section import Section, evidence_of
-from rlvr_probe.analysis.results import Evidence
+from rlvr_probe.analysis.results import Evidence, query, query_by_step
 from rlvr_probe.analysis.statements import covered, fill, make, statements
 from rlvr_probe.analysis.statistics import Interval, binomial_ranks, design_effect, mean_interval
 
@@ -36,7 +36,7 @@ class Spread:
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
 
 
-def distribution(section: Section, name: str, rows: str) -> Spread:
+def distribution(section: Section, name: str, rows: str, *, by_step: bool = False) -> Spread:
     """Add the metrics of a quantity, and its series; without any value, its mean is unknown.
 
     Args:
@@ -45,6 +45,7 @@ def distribution(section: Section, name: str, rows: str) -> Spread:
         rows: SQL whose columns are ``value``, ``cluster`` (a group: rows of two clusters are
             independent) and ``trajectory_id``; of a quantity with a series also ``step`` and
             ``unit``.
+        by_step: Whether a cluster is of one step, and ``rows`` of trajectories and their parts.
     """
     family = FAMILIES[f"{section.name}.{name}"]
     answer = section.ask(fill(_SQL["whole"], rows=rows), quantiles=list(_QUANTILES.values()))
@@ -57,7 +58,7 @@ def distribution(section: Section, name: str, rows: str) -> Spread:
     quantiles = {key: float(value) for key, value in quantiles.items()}
     largest = dict.fromkeys(number for number in row["longest"] or () if number is not None)
     evidence = {family.ids: Evidence.of(largest, count)} if largest else {}
-    groups = _clusters(section, rows, mean, quantiles)
+    groups = _clusters(section, rows, mean, quantiles, by_step)
     effects = _effects(groups, count)
     ends: dict[str, Interval] = _ends(section, rows, quantiles, effects, count)
     low, high = mean_interval(mean, float(groups["mean_squares"]), groups["clusters"], count)
@@ -83,7 +84,7 @@ def distribution(section: Section, name: str, rows: str) -> Spread:
 
 
 def _clusters(
-    section: Section, rows: str, mean: float, quantiles: Mapping[str, float]
+    section: Section, rows: str, mean: float, quantiles: Mapping[str, float], by_step: bool
 ) -> dict[str, Any]:
     """Sums over clusters: of their members, and of those below each quantile."""
     below = ",\n".join(
@@ -95,8 +96,10 @@ def _clusters(
         f" sum({name} * members) AS {name}_products"
         for name in quantiles
     )
-    [row] = section.ask(fill(_SQL["groups"], rows=rows, below=below, sums=sums), mean=mean).dicts
-    return row
+    sql = fill(_SQL["groups"], rows=rows, below=below, sums=sums)
+    answer = (query_by_step if by_step else query)(section.tables, sql, mean=mean)
+    known = [row for row in answer.rows if row[0]]  # of ranges with any cluster
+    return dict(zip(answer.columns, map(sum, zip(*known, strict=True)), strict=True))
 
 
 def _effects(groups: Mapping[str, Any], count: int) -> dict[str, float]:

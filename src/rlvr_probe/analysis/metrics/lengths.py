@@ -35,6 +35,8 @@ _QUANTITIES: Final = {
 }
 """The statement that has the rows, by the end of the id."""
 
+_OF_TRAJECTORIES: Final = ("prompt", "response", "loss", "context")
+
 _OF_TURNS: Final = {
     "turns": "turns",
     "turn.prompt": "turn_prompt",
@@ -48,8 +50,11 @@ _OF_TURNS: Final = {
 def lengths(tables: Tables) -> Chapter:
     """How long things are."""
     section = Section.of_samples(tables, "lengths", "Lengths")
-    make(tables, TABLES)
-    spreads = {name: distribution(section, name, _SQL[rows]) for name, rows in _QUANTITIES.items()}
+    make(tables, TABLES, by_step=True)
+    spreads = {
+        name: distribution(section, name, _SQL[rows], by_step=name in _OF_TRAJECTORIES)
+        for name, rows in _QUANTITIES.items()
+    }
     response = spreads["response"]
     cap = _cap(section, response)
     answer = section.ask(_SQL["blocks"])
@@ -165,8 +170,7 @@ def _turns(section: Section) -> None:
         section.notes.append("single-turn run: turn metrics omitted")
     answer = section.ask(_SQL["loss_share"])
     section.add("loss_share", answer.row[0], answer)
-    [counted] = section.ask(_SQL["all_counted"]).row
-    answer = section.ask(fill(_SQL["turn_sums"], only="" if counted else _SQL["of_training"]))
+    answer = section.ask(_SQL["turn_sums"])
     for name, value in answer.dicts[0].items():
         section.add(f"turn.{name}", value, answer)
 

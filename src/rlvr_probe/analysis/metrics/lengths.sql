@@ -115,33 +115,25 @@ SELECT count(*) > 0 FROM turn WHERE turn > 0
 SELECT sum(loss_tokens) FILTER (response_tokens IS NOT NULL)
   / nullif(sum(response_tokens) FILTER (loss_tokens IS NOT NULL), 0) FROM sample
 
--- name: all_counted
--- Whether all trajectories are counted.
-SELECT (SELECT count(*) FROM trajectory) = (SELECT count(*) FROM sample)
-
--- name: of_training
--- A join of all turns with all trajectories takes longer than all else here.
-SEMI JOIN sample USING (trajectory_id)
-
 -- name: turn_sums
 SELECT sum(prompt_tokens)::BIGINT AS sent, sum(response_tokens)::BIGINT AS generated,
   sum(cached_tokens)::BIGINT AS cached,
   sum(cached_tokens) / nullif(sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0)
     AS cached_share
-FROM turn {only}
+FROM turn SEMI JOIN sample_batch USING (batch_id)
 
 -- name: by_turn
 SELECT turn.turn, count(*) AS count, avg(turn.prompt_tokens) AS prompt,
   avg(turn.response_tokens) AS response,
   sum(cached_tokens) / nullif(sum(turn.prompt_tokens) FILTER (cached_tokens IS NOT NULL), 0)
     AS cached_share
-FROM turn JOIN kept_trajectory AS trajectory USING (trajectory_id) WHERE mode = 'train'
+FROM turn JOIN kept_batch USING (batch_id) WHERE mode = 'train'
 GROUP BY turn.turn ORDER BY turn.turn
 
 -- name: turns_by_step
 SELECT number AS step, unit, count(*) AS turns, sum(turn.prompt_tokens)::BIGINT AS sent,
   sum(turn.response_tokens)::BIGINT AS generated, sum(cached_tokens)::BIGINT AS cached
-FROM turn JOIN sample USING (trajectory_id) GROUP BY number, unit ORDER BY number, unit
+FROM turn JOIN sample_batch USING (batch_id) GROUP BY number, unit ORDER BY number, unit
 
 -- name: histogram_of
 SELECT value AS {name}, count(*) AS trajectories
@@ -185,10 +177,27 @@ FROM (
 WHERE tokens IS NOT NULL GROUP BY 1, source ORDER BY 1, source
 
 -- name: quantiles
-SELECT unnest($quantiles) AS quantile, source,
-  unnest(quantile_cont(prompt_tokens, $quantiles)) AS prompt,
-  unnest(quantile_cont(response_tokens, $quantiles)) AS response
-FROM ({sourced}) GROUP BY source ORDER BY source, quantile
+-- As quantile_cont gives them, of how often there is each length: it would hold all of them.
+SELECT quantile, source, any_value(value) FILTER (part = 'prompt') AS prompt,
+  any_value(value) FILTER (part = 'response') AS response
+FROM (
+  SELECT quantile, source, part, any_value(quantile * last - floor(quantile * last)) AS above,
+    min(tokens) FILTER (upto > floor(quantile * last)) * (1 - above)
+    + min(tokens) FILTER (upto > ceil(quantile * last)) * above AS value
+  FROM (
+    SELECT *, sum(times) OVER (PARTITION BY source, part ORDER BY tokens) AS upto,
+      sum(times) OVER (PARTITION BY source, part) - 1 AS last
+    FROM (
+      SELECT source, 'prompt' AS part, prompt_tokens AS tokens, count(prompt_tokens) AS times
+      FROM ({sourced}) GROUP BY ALL
+      UNION ALL
+      SELECT source, 'response', response_tokens, count(response_tokens)
+      FROM ({sourced}) GROUP BY ALL
+    )
+  ), (SELECT unnest($quantiles) AS quantile)
+  GROUP BY quantile, source, part
+)
+GROUP BY quantile, source ORDER BY source, quantile
 
 -- name: by_prompt
 SELECT ceil(2 ** (floor(4 * log2(prompt_tokens)) / 4))::BIGINT AS prompt_tokens,

@@ -2,7 +2,7 @@
 SELECT function AS name, unit, number AS step,
   (verification.end_ns - verification.start_ns) / 1e9 AS seconds, verification.start_ns,
   verification.end_ns, 1 AS samples, trajectory_id, verification.process
-FROM verification JOIN sample USING (trajectory_id)
+FROM verification JOIN sample_batch USING (batch_id)
 UNION ALL
 SELECT function, unit, number, took_s, reward_call.start_ns, reward_call.end_ns, samples, NULL,
   reward_call.process
@@ -47,7 +47,7 @@ SELECT function, count(*) FILTER (isfinite(value)) AS finite,
   min(trajectory_id, 20) FILTER (isfinite(value)) AS finite_of,
   min(trajectory_id, 20) FILTER (NOT isfinite(value)) AS not_finite_of,
   min(trajectory_id, 20) FILTER (value IS NULL) AS missing_of
-FROM reward SEMI JOIN sample USING (trajectory_id) GROUP BY function ORDER BY function
+FROM reward SEMI JOIN sample_batch USING (batch_id) GROUP BY function ORDER BY function
 
 -- name: work
 WITH waited AS (
@@ -80,7 +80,7 @@ WHERE function NOT IN (SELECT function FROM waited WHERE function IS NOT NULL)
 -- name: attempts
 SELECT function, sum(attempts - 1)::BIGINT AS retries, sum(timeouts)::BIGINT AS timeouts,
   list(trajectory_id) FILTER (timeouts > 0) AS late
-FROM verification SEMI JOIN sample USING (trajectory_id)
+FROM verification SEMI JOIN sample_batch USING (batch_id)
 WHERE attempts IS NOT NULL GROUP BY function
 
 -- name: errors

@@ -31,7 +31,7 @@ _WHY: Final = {
 def signal(tables: Tables) -> Chapter:
     """What rewards a run trains on, and what its evaluation gives."""
     section = Section.of_samples(tables, "signal", "Reward signal")
-    make(tables, TABLES)
+    make(tables, TABLES, by_step=True)
     for name, mode in _MODES.items():
         if not _add(section, name, mode, "function"):
             continue

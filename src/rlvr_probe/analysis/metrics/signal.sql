@@ -28,7 +28,7 @@ SELECT mode, step, third, given.* FROM (
     min(trajectory_id) FILTER (number IS NULL AND value IS NOT NULL) AS odd_id,
     min(trajectory_id) FILTER (value IS NULL) AS missing_id
   FROM (SELECT *, CASE WHEN isfinite(value) THEN value END AS number FROM reward)
-  JOIN (SELECT trajectory_id, batch_id, grp, source FROM trajectory) USING (trajectory_id)
+  JOIN (SELECT trajectory_id, grp, source FROM trajectory) USING (trajectory_id)
   GROUP BY batch_id, grp, function, fn
 ) AS given JOIN ({batches}) USING (batch_id)
 

@@ -24,11 +24,11 @@ SELECT count(*) FROM tool_call
 
 -- name: trajectory_share
 SELECT tools / (tools + turns) AS share FROM
-  (SELECT sum(took_s) AS tools FROM tool_call JOIN sample USING (trajectory_id)),
-  (SELECT sum(took_s) AS turns FROM turn JOIN sample USING (trajectory_id))
+  (SELECT sum(took_s) AS tools FROM tool_call SEMI JOIN sample_batch USING (batch_id)),
+  (SELECT sum(took_s) AS turns FROM turn SEMI JOIN sample_batch USING (batch_id))
 
 -- name: outcomes
 SELECT coalesce(tool, '(unknown)') AS tool, {what} AS what, count(*) AS count,
   min(trajectory_id, 20) AS trajectories
-FROM tool_call SEMI JOIN sample USING (trajectory_id)
+FROM tool_call SEMI JOIN sample_batch USING (batch_id)
 WHERE {what} IS NOT NULL GROUP BY ALL ORDER BY count DESC, 1, 2 LIMIT 100

@@ -148,7 +148,7 @@ FROM q_part WHERE batch <> 0 GROUP BY p, batch
 -- name: turns
 -- Of trajectories that have a span of their own.
 INSERT INTO turn BY NAME
-SELECT i.first + j.local AS trajectory_id, t.turn, t.prompt_tokens, t.response_tokens, t.cached_tokens,
+SELECT i.first + j.local AS trajectory_id, batch_id, t.turn, t.prompt_tokens, t.response_tokens, t.cached_tokens,
     t.start + shift_ns AS start_ns, t.start + t.duration + shift_ns AS end_ns, t.duration / 1e9 AS took_s,
     t.rowid AS number
 FROM q_turn t JOIN q_place j ON t.p = j.p AND t.batch = j.own JOIN q_shard i USING (n) JOIN q_member m ON m.p = t.p
@@ -166,7 +166,7 @@ WHERE j.p IS NULL OR coalesce(entries, 1) <> 1
 
 -- name: turns_of_batches
 INSERT INTO turn BY NAME
-SELECT i.first + l.local AS trajectory_id, turn, prompt_tokens, response_tokens, cached_tokens,
+SELECT i.first + l.local AS trajectory_id, batch_id, turn, prompt_tokens, response_tokens, cached_tokens,
     l.start + shift_ns AS start_ns, l.start + l.duration + shift_ns AS end_ns, l.duration / 1e9 AS took_s, number
 FROM q_other_turn l JOIN q_member USING (p) JOIN q_shard i USING (n) WHERE fits AND NOT misfit
 
@@ -182,7 +182,7 @@ WHERE misfit OR split OR (n IS NOT NULL AND NOT fits) GROUP BY attempt
 
 -- name: tools
 INSERT INTO tool_call BY NAME
-SELECT i.first + j.local AS trajectory_id, t.turn, t.tool, t.status, t.error, t.start + shift_ns AS start_ns,
+SELECT i.first + j.local AS trajectory_id, batch_id, t.turn, t.tool, t.status, t.error, t.start + shift_ns AS start_ns,
     t.start + t.duration + shift_ns AS end_ns, t.duration / 1e9 AS took_s
 FROM q_tool t JOIN q_place j ON t.p = j.p AND t.batch = j.own JOIN q_shard i USING (n) JOIN q_member m ON m.p = t.p
 
@@ -194,7 +194,7 @@ ANTI JOIN q_place j ON j.p = t.p AND j.own = t.batch
 
 -- name: tools_of_batches
 INSERT INTO tool_call BY NAME
-SELECT i.first + l.row AS trajectory_id, turn, tool, status, error, l.start + shift_ns AS start_ns,
+SELECT i.first + l.row AS trajectory_id, batch_id, turn, tool, status, error, l.start + shift_ns AS start_ns,
     l.start + l.duration + shift_ns AS end_ns, l.duration / 1e9 AS took_s
 FROM q_other_tool l JOIN q_member USING (p) JOIN q_shard i USING (n) WHERE fits
 

@@ -30,11 +30,20 @@ from rlvr_probe.recording.tables.fill import fill_workload
 from rlvr_probe.recording.trace import read_tables
 
 __all__ = [
-    "Tables", "connect", "connect_tables", "interruptible", "open_tables",
+    "LARGE_B", "Tables", "connect", "connect_tables", "interruptible", "open_tables",
 ]  # fmt: skip
 
-_MEMORY: Final = "1200MB"
-"""Of DuckDB; what does not fit goes to its temporary directory."""
+LARGE_B: Final = 256 << 20
+"""Journals whose trajectories take more memory, as tables, than DuckDB is given, bytes."""
+
+_MEMORY_B: Final = 1_200_000_000
+"""Of DuckDB, at least; what does not fit goes to its temporary directory."""
+
+_JOURNAL_OF_MEMORY: Final = 12
+"""Bytes of journals to a byte of memory of DuckDB: medians of all trajectories have to fit."""
+
+_OF_MACHINE: Final = 4
+"""The part of the machine's memory that is the most, 1 / this: somebody trains here."""
 
 _OF_A_TRACE: Final = frozenset(
     ("trajectory", "turn", "request", "engine_call", "tool_call", "verification", "reward")
@@ -105,15 +114,16 @@ def open_tables(
 
 @contextmanager
 def connect(
-    threads: int | None, *, signals: bool = True, is_large: bool = False
+    threads: int | None, *, signals: bool = True, size_b: int = 0
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database in memory; what does not fit goes to a private folder of temporary files.
 
     Args:
         threads: Of DuckDB; by default one for each core.
         signals: Whether Ctrl-C, and a handled SIGTERM, end each query from then on.
-        is_large: Whether nearly nothing will fit. Then it is a file in that folder: DuckDB
-            compresses what it has in files, and a column that is unknown takes no room there.
+        size_b: Journals that it is for, bytes. Of :data:`LARGE_B` or more nearly nothing fits. Then
+            it is a file in that folder: DuckDB compresses what it has in files, and a column that
+            is unknown takes no room there.
 
     Raises:
         ProbeError: Memory and half of what was free on the disk do not suffice.
@@ -121,7 +131,7 @@ def connect(
     """
     with ExitStack() as stack:
         config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": _MEMORY,
+            "memory_limit": f"{_memory_b(size_b) // 1_000_000}MB",
             **(overflow := _overflow(stack)),
             # Of what is large, the order takes memory.
             "preserve_insertion_order": False,
@@ -132,7 +142,7 @@ def connect(
             config["threads"] = threads
         # As a context it raises anew what ends it, which makes a ring of two exceptions' contexts.
         place = overflow["temp_directory"]
-        database = f"{place}.duckdb" if is_large and place else ":memory:"
+        database = f"{place}.duckdb" if size_b >= LARGE_B and place else ":memory:"
         sql = stack.enter_context(closing(duckdb.connect(database, config=config)))
         # Python without a script has it, on stdout.
         sql.execute("SET enable_progress_bar = false")
@@ -146,6 +156,12 @@ def connect(
                 f" in {tempfile.gettempdir()}; TMPDIR names a larger disk:"
                 f" {str(error).splitlines()[0]}"
             ) from None
+
+
+def _memory_b(size_b: int) -> int:
+    """Memory of DuckDB for journals of ``size_b`` bytes, bytes."""
+    machine_b = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(_MEMORY_B, min(size_b // _JOURNAL_OF_MEMORY, machine_b // _OF_MACHINE))
 
 
 def _overflow(stack: ExitStack) -> dict[str, str]:
@@ -162,10 +178,10 @@ def _overflow(stack: ExitStack) -> dict[str, str]:
 
 @contextmanager
 def connect_tables(
-    threads: int | None, *, whole: bool, signals: bool = True, is_large: bool = False
+    threads: int | None, *, whole: bool, signals: bool = True, size_b: int = 0
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the tables, empty; if not ``whole``, with those of single trajectories."""
-    with connect(threads, signals=signals, is_large=is_large) as sql:
+    with connect(threads, signals=signals, size_b=size_b) as sql:
         wanted = [table.ddl for table in TABLES if whole or table.name in _OF_A_TRACE]
         wanted += [f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items() if whole]
         sql.execute("; ".join(wanted))

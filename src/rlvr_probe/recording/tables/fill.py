@@ -297,18 +297,18 @@ def _fill_batch(rows: _Rows, given: ReadBatch, batch_id: int, step_id: int, firs
             )  # fmt: skip
             for turn in trajectory.turns:
                 rows.add(
-                    "turn", turn, trajectory_id=number, turn=turn.index,
+                    "turn", turn, trajectory_id=number, batch_id=batch_id, turn=turn.index,
                     took_s=took_s.get((row, turn.index), _seconds(turn)),
                     **{name: getattr(turn.request, name, None) for name in _SERVED},
                 )  # fmt: skip
             for call in trajectory.tool_calls:
                 rows.add(
-                    "tool_call", call, trajectory_id=number, took_s=_seconds(call),
-                    added_tokens=None, queries=None,
+                    "tool_call", call, trajectory_id=number, batch_id=batch_id,
+                    took_s=_seconds(call), added_tokens=None, queries=None,
                 )  # fmt: skip
             for reward in trajectory.rewards:
                 rows.add(
-                    "reward", reward, trajectory_id=number, fn=reward.index,
+                    "reward", reward, trajectory_id=number, batch_id=batch_id, fn=reward.index,
                     value=real(reward.value),
                 )  # fmt: skip
             number += 1
@@ -316,6 +316,9 @@ def _fill_batch(rows: _Rows, given: ReadBatch, batch_id: int, step_id: int, firs
     for part in given.lasting:
         known = {**untimed, "took_s": part.seconds}
         if part.what == "tool_call" and part.row is not None:
-            rows.add("tool_call", part, trajectory_id=first + part.row, tool=part.name, **known)
+            rows.add(
+                "tool_call", part, trajectory_id=first + part.row, batch_id=batch_id,
+                tool=part.name, **known,
+            )  # fmt: skip
         elif part.what == "reward_call":
             rows.add("reward_call", part, batch_id=batch_id, function=part.name, **known)

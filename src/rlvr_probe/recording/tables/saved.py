@@ -18,14 +18,14 @@ import duckdb
 
 from rlvr_probe.exceptions import RecordingError, StorageError
 from rlvr_probe.recording.schema import AS_IT_IS, TABLES, VIEWS, literal
-from rlvr_probe.recording.tables.database import Tables, connect
+from rlvr_probe.recording.tables.database import LARGE_B, Tables, connect
 from rlvr_probe.storage import answering, attach, delete_below, is_remote
 
 __all__ = ["ABOUT", "is_saved", "open_saved", "read_about", "save_tables"]
 
 ABOUT: Final = "tables.json"
 _FORMAT: Final = "rlvr-probe/tables"
-_VERSION: Final = 5
+_VERSION: Final = 6
 _NAMES: Final = frozenset(table.name for table in TABLES)
 
 _SPLIT: Final = ("trajectory", "turn", "tool_call", "verification", "reward")
@@ -122,10 +122,10 @@ def _reason(error: Exception) -> str:
 def _ranges(tables: Tables) -> list[str]:
     """First steps of the ranges, as names of partitions; a short run has one."""
     found = tables.sql.execute(
-        f"SELECT DISTINCT number // {_STEPS} * {_STEPS} FROM trajectory LEFT JOIN step"
-        " USING (step_id) ORDER BY ALL"
+        f"SELECT DISTINCT number // {_STEPS} * {_STEPS} FROM batch JOIN step USING (step_id)"
+        " ORDER BY ALL"
     )
-    ranges = [str(first) for (first,) in found.fetchall() if first is not None]
+    ranges = [str(first) for (first,) in found.fetchall()]
     # Rows of no trajectory belong to no step.
     return [*ranges, _NO_STEP] if len(ranges) > 1 else ranges or ["0"]
 
@@ -134,13 +134,10 @@ def _rows(table: str, first: str, ranges: Sequence[str]) -> str:
     """The rows of a table that belong to a range of steps, as a query."""
     if len(ranges) == 1:
         return f"FROM {table}"
-    if table == "trajectory":
-        joined = "LEFT JOIN step ON step.step_id = found.step_id"
-    else:
-        joined = "LEFT JOIN trajectory USING (trajectory_id) LEFT JOIN step USING (step_id)"
     value = "NULL" if first == _NO_STEP else first
     return (
-        f"SELECT found.* FROM {table} AS found {joined}"
+        f"SELECT found.* FROM {table} AS found LEFT JOIN batch USING (batch_id)"
+        " LEFT JOIN step ON step.step_id = batch.step_id"
         f" WHERE step.number // {_STEPS} * {_STEPS} IS NOT DISTINCT FROM {value}"
     )
 
@@ -208,7 +205,7 @@ def open_saved(
     ranges = [str(first) for first in about.get("first_steps") or ()]
     sums: dict[str, str] | None = about.get("crc32_of_files")
     remote = is_remote(directory)
-    with connect(threads, signals=signals, is_large=hold and remote) as sql:
+    with connect(threads, signals=signals, size_b=LARGE_B if hold and remote else 0) as sql:
         attach(sql, directory)
         for table in TABLES:
             places = [f"{table.name}.parquet"]

@@ -213,6 +213,7 @@ CREATE TABLE trajectory (
 -- one engine call of one trajectory
 CREATE TABLE turn (
     trajectory_id INTEGER, -- its trajectory in `trajectory`
+    batch_id INTEGER, -- the batch of that
     turn BIGINT, -- turns that the trajectory had before it
     prompt_tokens BIGINT, -- [tokens] sent to the engine: everything so far
     response_tokens BIGINT, -- [tokens] generated
@@ -256,6 +257,7 @@ CREATE TABLE engine_call (
 -- one call of a tool by a trajectory
 CREATE TABLE tool_call (
     trajectory_id INTEGER, -- its trajectory in `trajectory`
+    batch_id INTEGER, -- the batch of that
     turn BIGINT, -- the turn that asked for it
     tool VARCHAR, -- name of the tool; NULL where there is none of that name
     status VARCHAR, -- `ok`, `error`, `not_found`, `bad_call` or `cancelled`
@@ -270,6 +272,7 @@ CREATE TABLE tool_call (
 -- one verification of one trajectory on its own, queueing included
 CREATE TABLE verification (
     trajectory_id INTEGER, -- its trajectory in `trajectory`
+    batch_id INTEGER, -- the batch of that
     process INTEGER, -- who waited for it
     function VARCHAR, -- name of the reward function
     start_ns BIGINT, -- [ns] its start
@@ -302,6 +305,7 @@ CREATE TABLE reward_work (
 -- what one reward function gave one trajectory
 CREATE TABLE reward (
     trajectory_id INTEGER, -- its trajectory in `trajectory`
+    batch_id INTEGER, -- the batch of that
     function VARCHAR, -- name of the reward function
     fn BIGINT, -- position of the function in the trainer's list
     value DOUBLE, -- [1] the reward; NULL where the function gave none, NaN where no finite number

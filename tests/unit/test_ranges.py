@@ -1,0 +1,103 @@
+"""A run that is asked in ranges of its steps says what it says at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlvr_probe.analysis.characterization import HERE
+from rlvr_probe.recording.tables import open_tables, ranges
+from rlvr_probe.recording.tables.ranges import in_ranges
+from tests import today
+from tests.apart import said
+from tests.corpus.recordings import RECORDED, folder_of, unpacked
+from tests.golden import differences
+from tests.simulated import FILTERED, TRAINED, Corpus, brief
+from tests.simulator import Scenario, scenario
+
+QUEUED = brief(scenario(6), steps=8)
+"""A run whose groups come out of a queue, some of them never."""
+
+EXACT = 1e-9
+"""How far sums may be apart, as a share: those of ranges are added up."""
+
+
+def of_ranges(run: Path, trajectories: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How what a run says in ranges of that many trajectories differs."""
+    at_once = said(run, HERE)
+    monkeypatch.setattr(ranges, "_TRAJECTORIES", trajectories)
+    return list(differences(at_once, said(run, HERE), rounding=EXACT))
+
+
+@pytest.mark.parametrize(
+    "drawn", [TRAINED, FILTERED, QUEUED], ids=["trained", "filtered", "queued"]
+)
+def test_a_simulated_run(drawn: Scenario, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_ranges(corpus.run(drawn)[0], 1, monkeypatch) == []
+    with corpus.tables(drawn) as tables:
+        assert sum(1 for _ in in_ranges(tables)) > 1
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", today.some(list(RECORDED), 2))
+def test_a_recorded_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_ranges(folder_of(unpacked(name, tmp_path)), 1, monkeypatch) == []
+
+
+def test_a_range_has_whole_steps_and_all_together_have_everything(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    asked = "SELECT count(*), (SELECT count(*) FROM turn), list(DISTINCT step_id) FROM trajectory"
+    with corpus.tables(TRAINED) as tables:
+        [(trajectories, turns, steps)] = tables.sql.execute(asked).fetchall()
+        found = [tables.sql.execute(asked).fetchall()[0] for _ in in_ranges(tables)]
+        assert (trajectories, turns) == tuple(map(sum, list(zip(*found, strict=True))[:2]))
+        assert [step for _, _, [step] in found] == sorted(steps)
+        [after] = tables.sql.execute(asked).fetchall()
+        assert after[:2] == (trajectories, turns)
+
+
+def test_what_fails_in_a_range_leaves_the_tables_whole(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    with corpus.tables(TRAINED) as tables:
+        counts = tables.sql.execute("SELECT count(*) FROM trajectory").fetchall()
+        asked = in_ranges(tables)
+        next(asked)
+        assert tables.sql.execute("SELECT count(*) FROM trajectory").fetchall() < counts
+        asked.close()
+        assert tables.sql.execute("SELECT count(*) FROM trajectory").fetchall() == counts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE step SET number = 1",
+        "UPDATE batch SET step_id = batch_id % 2",
+    ],
+    ids=["two steps of one number", "batches in another order"],
+)
+def test_steps_that_cannot_be_parted_are_asked_at_once(
+    change: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    with corpus.tables(TRAINED) as tables:
+        tables.sql.execute(change)
+        assert list(in_ranges(tables)) == [0]
+
+
+def test_saved_tables_are_asked_in_ranges(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr_probe.recording.tables.saved import open_saved, save_tables
+
+    with corpus.tables(TRAINED) as tables:
+        save_tables(tables, tmp_path / "saved")
+    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    with open_tables(corpus.run(TRAINED)[0], signals=False) as tables:
+        steps = sum(1 for _ in in_ranges(tables))
+    with open_saved(tmp_path / "saved") as tables:
+        assert list(in_ranges(tables)) == list(range(steps)) != [0]
