@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rlvr_probe.analysis.characterization import HERE
-from rlvr_probe.recording.tables import open_tables, ranges
-from rlvr_probe.recording.tables.ranges import in_ranges
+from rlvr_probe.cli import OK, main
+from rlvr_probe.recording.fine import join
+from rlvr_probe.recording.tables import open_tables, step_ranges
+from rlvr_probe.recording.tables.step_ranges import in_ranges
 from tests import today
 from tests.apart import said
 from tests.corpus.recordings import RECORDED, folder_of, unpacked
@@ -26,7 +29,8 @@ EXACT = 1e-9
 def of_ranges(run: Path, trajectories: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How what a run says in ranges of that many trajectories differs."""
     at_once = said(run, HERE)
-    monkeypatch.setattr(ranges, "_TRAJECTORIES", trajectories)
+    monkeypatch.setattr(step_ranges, "_TRAJECTORIES", trajectories)
+    monkeypatch.setattr(join, "_TOGETHER", trajectories)
     return list(differences(at_once, said(run, HERE), rounding=EXACT))
 
 
@@ -39,6 +43,12 @@ def test_a_simulated_run(drawn: Scenario, corpus: Corpus, monkeypatch: pytest.Mo
         assert sum(1 for _ in in_ranges(tables)) > 1
 
 
+def test_a_compacted_run(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(corpus.run(TRAINED)[0], tmp_path / "run")
+    assert main(["compact", str(tmp_path / "run")]) == OK
+    assert of_ranges(tmp_path / "run", 1, monkeypatch) == []
+
+
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", today.some(list(RECORDED), 2))
 def test_a_recorded_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +58,7 @@ def test_a_recorded_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_range_has_whole_steps_and_all_together_have_everything(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    monkeypatch.setattr(step_ranges, "_TRAJECTORIES", 1)
     asked = "SELECT count(*), (SELECT count(*) FROM turn), list(DISTINCT step_id) FROM trajectory"
     with corpus.tables(TRAINED) as tables:
         [(trajectories, turns, steps)] = tables.sql.execute(asked).fetchall()
@@ -62,7 +72,7 @@ def test_a_range_has_whole_steps_and_all_together_have_everything(
 def test_what_fails_in_a_range_leaves_the_tables_whole(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    monkeypatch.setattr(step_ranges, "_TRAJECTORIES", 1)
     with corpus.tables(TRAINED) as tables:
         counts = tables.sql.execute("SELECT count(*) FROM trajectory").fetchall()
         asked = in_ranges(tables)
@@ -83,7 +93,7 @@ def test_what_fails_in_a_range_leaves_the_tables_whole(
 def test_steps_that_cannot_be_parted_are_asked_at_once(
     change: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    monkeypatch.setattr(step_ranges, "_TRAJECTORIES", 1)
     with corpus.tables(TRAINED) as tables:
         tables.sql.execute(change)
         assert list(in_ranges(tables)) == [0]
@@ -96,7 +106,7 @@ def test_saved_tables_are_asked_in_ranges(
 
     with corpus.tables(TRAINED) as tables:
         save_tables(tables, tmp_path / "saved")
-    monkeypatch.setattr(ranges, "_TRAJECTORIES", 1)
+    monkeypatch.setattr(step_ranges, "_TRAJECTORIES", 1)
     with open_tables(corpus.run(TRAINED)[0], signals=False) as tables:
         steps = sum(1 for _ in in_ranges(tables))
     with open_saved(tmp_path / "saved") as tables:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from rlvr_probe.recording.schema import literal
-from rlvr_probe.recording.tables.ranges import in_ranges
+from rlvr_probe.recording.tables.step_ranges import in_ranges
 
 if TYPE_CHECKING:
     from rlvr_probe.recording.tables import Tables

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from rlvr_probe.recording.schema import statements as read
 from rlvr_probe.recording.tables import Tables
-from rlvr_probe.recording.tables.ranges import in_ranges
+from rlvr_probe.recording.tables.step_ranges import in_ranges
 
 __all__ = [
     "OVERLAP",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.ledger.categories import STAGE_CALL, STAGE_WAIT, STAGE_WORK, cases, layers
-from rlvr_probe.analysis.statements import OVERLAP, fill, islands, statements
+from rlvr_probe.analysis.statements import OVERLAP, fill, islands, make, statements
 from rlvr_probe.recording.between_steps import BETWEEN
 from rlvr_probe.recording.tables import Tables
 
@@ -41,7 +41,10 @@ def paint_stages(tables: Tables) -> None:
 def find_rollout(tables: Tables) -> None:
     """Make the tables of what engines did; ``ledger_stage`` is there."""
     tables.sql.execute(_SQL["home"])
-    tables.sql.execute(fill(_SQL["engine_call"], overlap=OVERLAP))
+    turns = _SQL.derived("ledger_call", rows=_SQL["engine_turn"], overlap=OVERLAP)
+    make(tables, turns, by_step=True)
+    loose = fill(_SQL["ledger_call"], rows=_SQL["engine_call"], overlap=OVERLAP)
+    tables.sql.execute(f"INSERT INTO ledger_call {loose}")
     calls = islands("ledger_call", "attempt, engine, batch_id")
     tables.sql.execute(fill(_SQL["engine_busy"], islands=calls))
     tables.sql.execute(_SQL["engine_batch"])

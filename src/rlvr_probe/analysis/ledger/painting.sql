@@ -167,31 +167,32 @@ FROM followed JOIN gpu_teller USING (process) WHERE followed.told
 -- An engine without a number is that of the process, or else a server.
 CASE WHEN home.process IS NULL THEN -1 ELSE -2 - home.process END
 
+-- name: engine_turn
+-- Turns of trajectories, as calls of engines.
+SELECT attempt, coalesce(engine, {own_engine}) AS engine, turn.batch_id, mode = 'eval' AS evaluates,
+       turn.start_ns, turn.end_ns, trajectory_id, turn.response_tokens AS tokens
+FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
+LEFT JOIN ledger_home home USING (process)
+WHERE turn.start_ns IS NOT NULL
+
 -- name: engine_call
--- Calls of engines, as far as they are apart from one another, and the trajectory that ended last.
-CREATE OR REPLACE TEMP TABLE ledger_call AS
-WITH call AS (
-    SELECT attempt, coalesce(engine, {own_engine}) AS engine, turn.batch_id, mode = 'eval' AS evaluates,
-           turn.start_ns, turn.end_ns, trajectory_id, turn.response_tokens AS tokens
-    FROM turn JOIN trajectory USING (trajectory_id) JOIN process USING (process)
-    LEFT JOIN ledger_home home USING (process)
-    WHERE turn.start_ns IS NOT NULL
+-- Those of no batch.
+SELECT attempt, coalesce(owner.engine, {own_engine}) AS engine, NULL::INTEGER AS batch_id,
+       false AS evaluates, start_ns, end_ns, NULL::INTEGER AS trajectory_id, tokens
+FROM (
+    SELECT attempt, process, start_ns, end_ns, response_tokens AS tokens FROM engine_call
     UNION ALL
-    SELECT attempt, coalesce(owner.engine, {own_engine}), NULL, false, start_ns, end_ns, NULL,
-           tokens
-    FROM (
-        SELECT attempt, process, start_ns, end_ns, response_tokens AS tokens FROM engine_call
-        UNION ALL
-        SELECT attempt, process, open_span.start_ns,
-               open_span.start_ns + (age_s * 1e9)::BIGINT, NULL
-        FROM open_span JOIN process USING (process) WHERE name = 'turn' AND age_s IS NOT NULL
-    )
-    LEFT JOIN ledger_home home USING (process) LEFT JOIN engine_owner owner USING (attempt, process)
+    SELECT attempt, process, open_span.start_ns, open_span.start_ns + (age_s * 1e9)::BIGINT, NULL
+    FROM open_span JOIN process USING (process) WHERE name = 'turn' AND age_s IS NOT NULL
 )
+LEFT JOIN ledger_home home USING (process) LEFT JOIN engine_owner owner USING (attempt, process)
+
+-- name: ledger_call
+-- Calls of engines, as far as they are apart from one another, and the trajectory that ended last.
 SELECT attempt, engine, batch_id, evaluates, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
        arg_max(trajectory_id, (end_ns, trajectory_id)) FILTER (end_ns IS NOT NULL) AS last,
        sum(tokens) AS tokens
-FROM call
+FROM ({rows})
 GROUP BY attempt, engine, batch_id, evaluates, {overlap}
 
 -- name: engine_busy

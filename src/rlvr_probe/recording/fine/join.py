@@ -17,6 +17,7 @@ from rlvr_probe.recording.bulk import Bulk, real
 from rlvr_probe.recording.clock import RunClock
 from rlvr_probe.recording.coarse_rows import TrajectoryRow
 from rlvr_probe.recording.processes import Recorded
+from rlvr_probe.recording.ranges import narrowed, put_together
 from rlvr_probe.recording.schema import statements
 from rlvr_probe.recording.store import FineStore
 
@@ -29,6 +30,9 @@ __all__ = ["Counts", "Part", "all_batches", "join", "numbered", "tidy"]
 _FEW: Final = 100_000
 """Of fewer rows a query takes longer to plan than to answer: a quarter less time without it."""
 
+
+_TOGETHER: Final = 10_000_000
+"""Trajectories that are joined at once, at least: with more, memory takes files."""
 
 _AS_WRITTEN: Final = "join_order,build_side_probe_side"
 """What DuckDB must not choose itself: it guesses how many rows of compacted segments match, and
@@ -125,6 +129,7 @@ def join(
     sql.execute(f"SET disabled_optimizers = '{_AS_WRITTEN}'")
     sql.execute("ALTER TABLE turn ADD COLUMN number BIGINT")
     ask = _Asking(sql, "join.sql")
+    _join_rows(ask, parts)
     _join_trajectories(ask, counts, spans=any(part.row.spans is not None for part in parts))
     ragged = any(batch.ragged for _, batch in all_batches(attempts))
     ask.run("trajectories", *(["samples"] if ragged else []))
@@ -153,6 +158,15 @@ class _Asking:
         for name in names:
             rows = self.sql.execute(known[name]).fetchall()
         return int(rows[0][0]) if rows and rows[0] else 0
+
+    def run_by_process(self, name: str) -> int:
+        """Run one that joins places of trajectories with rows of a process; the sum of its numbers.
+
+        It does so in ranges of processes.
+        """
+        counted = "SELECT p, p, count(*) FROM q_place GROUP BY p ORDER BY p"
+        ranges = put_together(self.sql.execute(counted).fetchall(), _TOGETHER)
+        return sum(self.run(name) for _ in narrowed(self.sql, ranges, _of_processes))
 
     def by_attempt(self, name: str) -> dict[int, int]:
         """A count by attempt."""
@@ -189,6 +203,11 @@ def _add_members(
             if attempt == its and _may_serve(scheduler, process)
         ),
     )
+
+
+def _of_processes(first: int, last: int) -> dict[str, str]:
+    tables = "q_place", "q_numbered_turn", "q_tool", "q_verification"
+    return dict.fromkeys(tables, f"p BETWEEN {first} AND {last}")
 
 
 def _may_serve(scheduler: Recorded, client: Recorded) -> bool:
@@ -259,8 +278,23 @@ def _add_shards(bulk: Bulk, attempts: Sequence[Attempt], parts: Sequence[Part]) 
             first += size
 
 
+def _join_rows(ask: _Asking, parts: Sequence[Part]) -> None:
+    """Join rows of batches with their keys, in ranges of events."""
+    sizes = ((number, number, len(part.row.response_tokens)) for number, part in enumerate(parts))
+
+    def of_events(first: int, last: int) -> dict[str, str]:
+        keyed = [part.row.k for part in parts[first : last + 1] if part.row.k is not None] or [-1]
+        return {
+            "q_batch_row": f"n BETWEEN {first} AND {last}",
+            "q_key": f"k BETWEEN {min(keyed)} AND {max(keyed)}",
+        }
+
+    for _ in narrowed(ask.sql, put_together(sizes, _TOGETHER), of_events):
+        ask.run("rows")
+
+
 def _join_trajectories(ask: _Asking, counts: Counts, *, spans: bool) -> None:
-    ask.run("rows", "alone", "joined", *(["by_span"] if spans else []))
+    ask.run("alone", "joined", *(["by_span"] if spans else []))
     if ask.run("doubtful"):
         ask.run("twice", "contested")
         claims = ask.by_attempt("claims")
@@ -272,12 +306,12 @@ def _join_trajectories(ask: _Asking, counts: Counts, *, spans: bool) -> None:
 
 
 def _join_turns(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> None:
-    ask.run("only")
+    ask.run("only", "numbered")
     for kind, table, loose in (
         ("turns", "q_turn", ["loose_turns"]),
         ("tools", "q_tool", []),
     ):
-        if rows[table] and ask.run(kind) < rows[table]:
+        if rows[table] and ask.run_by_process(kind) < rows[table]:
             ask.run(f"other_{kind}", f"{kind}_of_batches", *loose)
             counts.skip("unjoined_turns", ask.by_attempt(f"wrong_{kind}"))
 
@@ -296,7 +330,7 @@ def _join_requests(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> boo
 def _join_rewards(ask: _Asking) -> None:
     for column in ("n INTEGER", "value DOUBLE"):
         ask.sql.execute(f"ALTER TABLE verification ADD COLUMN {column}")
-    ask.run("verified")
+    ask.run_by_process("verified")
     shared = ask.run("shared")
     ask.run("functions", "told", "each_once")
     if ask.run("odd"):

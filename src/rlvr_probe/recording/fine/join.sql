@@ -9,7 +9,7 @@ CREATE MACRO q_high(key) AS CASE WHEN key IS NOT NULL THEN hash(key) END;
 CREATE MACRO q_low(key) AS CASE WHEN key IS NOT NULL THEN hash('#' || key) END
 
 -- name: rows
-CREATE TABLE q_row AS
+INSERT INTO q_row
 SELECT r.n, r.local, attempt, prompt_tokens, response_tokens, cut, engine, grp, loss, span, source, high, low
 FROM q_batch_row r JOIN q_part USING (n) LEFT JOIN q_key k ON k.k = q_part.k AND k.local = r.local
 
@@ -145,13 +145,16 @@ CREATE TABLE q_only AS
 SELECT p, batch, min(n) AS n, any_value(size) AS size, count(*) > 1 AS split
 FROM q_part WHERE batch <> 0 GROUP BY p, batch
 
+-- name: numbered
+CREATE VIEW q_numbered_turn AS SELECT *, rowid AS number FROM q_turn
+
 -- name: turns
 -- Of trajectories that have a span of their own.
 INSERT INTO turn BY NAME
 SELECT i.first + j.local AS trajectory_id, batch_id, t.turn, t.prompt_tokens, t.response_tokens, t.cached_tokens,
     t.start + shift_ns AS start_ns, t.start + t.duration + shift_ns AS end_ns, t.duration / 1e9 AS took_s,
-    t.rowid AS number
-FROM q_turn t JOIN q_place j ON t.p = j.p AND t.batch = j.own JOIN q_shard i USING (n) JOIN q_member m ON m.p = t.p
+    t.number
+FROM q_numbered_turn t JOIN q_place j ON t.p = j.p AND t.batch = j.own JOIN q_shard i USING (n) JOIN q_member m ON m.p = t.p
 WHERE coalesce(entries, 1) = 1
 
 -- name: other_turns

@@ -66,6 +66,12 @@ CREATE TABLE q_batch_row (
     engine BIGINT, grp BIGINT, loss BIGINT, span BIGINT, source VARCHAR
 );
 
+-- the same with its attempt, and its key
+CREATE TABLE q_row (
+    n INTEGER, local INTEGER, attempt INTEGER, prompt_tokens BIGINT, response_tokens BIGINT, cut BIGINT,
+    engine BIGINT, grp BIGINT, loss BIGINT, span BIGINT, source VARCHAR, high UBIGINT, low UBIGINT
+);
+
 -- the same once it is known to which step it belongs; base is its first row in the batch, first a
 -- trajectory_id
 CREATE TABLE q_shard (
