@@ -79,6 +79,7 @@ def test_of_two_that_are_as_long_the_order_of_rows_decides_nothing(ids: tuple[in
             {"ids": ids},
         )
         sql.execute("CREATE TABLE last AS SELECT 5 AS trajectory_id")
+        sql.execute("CREATE TABLE prompt_group AS SELECT 3 AS batch_id")
 
         assert sql.execute(rollout["last"]).fetchall() == [(7, 2, 0.0)]
         assert sql.execute(barriers["used"]).fetchall() == [(5, 18, 2, "tool 2")]

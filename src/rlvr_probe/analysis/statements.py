@@ -27,6 +27,7 @@ from rlvr_probe.recording.tables.step_ranges import in_ranges
 __all__ = [
     "OVERLAP",
     "Statements",
+    "counted_quantiles",
     "covered",
     "fill",
     "insert",
@@ -169,6 +170,16 @@ def islands(rows: str, keys: str) -> str:
         keys: Columns of it: rows that differ there never belong together.
     """
     return fill(_SQL["islands"], rows=_source(rows), keys=keys)
+
+
+def counted_quantiles(rows: str, keys: str) -> str:
+    """A query of ``keys``, ``quantile`` and ``value``, for each of the shares ``$quantiles``.
+
+    Args:
+        rows: A table, or a query; it has ``value``, each once, and how many ``times`` it is there.
+        keys: Columns of it, each combination of which has quantiles of its own.
+    """
+    return fill(_SQL["quantiles"], rows=_source(rows), keys=keys)
 
 
 def covered(rows: str, keys: str) -> str:

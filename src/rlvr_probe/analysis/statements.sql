@@ -6,6 +6,18 @@ CASE WHEN end_ns - start_ns > 1 THEN floor(log2(end_ns - start_ns))::INTEGER - 1
 start_ns >> coalesce(
   CASE WHEN end_ns - start_ns > 1 THEN floor(log2(end_ns - start_ns))::INTEGER - 1 END, 0)
 
+-- name: quantiles
+-- As quantile_cont gives them, of how often there is each value: that holds all values in memory.
+SELECT {keys}, quantile, any_value(quantile * last - floor(quantile * last)) AS above,
+  min(value) FILTER (upto > floor(quantile * last)) * (1 - above)
+  + min(value) FILTER (upto > ceil(quantile * last)) * above AS value
+FROM (
+  SELECT *, sum(times) OVER (PARTITION BY {keys} ORDER BY value) AS upto,
+    sum(times) OVER (PARTITION BY {keys}) - 1 AS last
+  FROM {rows}
+), (SELECT unnest($quantiles) AS quantile)
+GROUP BY {keys}, quantile
+
 -- name: islands
 SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns) OVER (
   PARTITION BY {keys} ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS island

@@ -237,8 +237,8 @@ def trajectories(time_ns: int, parent: int, values: Mapping[str, Any]) -> Trajec
         row.engines, row.sources,
     )  # fmt: skip
     _check(all(column is None or len(column) == size for column in every), "columns")
-    row.prompt_tokens = array("I", row.prompt_tokens)
-    row.response_tokens = array("I", row.response_tokens)
+    row.prompt_tokens = _lengths(row.prompt_tokens)
+    row.response_tokens = _lengths(row.response_tokens)
     row.spans = None if row.spans is None else array("Q", row.spans)
     row.truncated = None if row.truncated is None else bytes(row.truncated)
     row.groups = None if row.groups is None else array("I", row.groups)
@@ -268,6 +268,14 @@ def rewards(parent: int, values: Mapping[str, Any]) -> RewardRow:
     row.values = _measured(column)
     row.verify_s = None if row.verify_s is None else _measured(row.verify_s)
     return row
+
+
+def _lengths(column: Sequence[int]) -> array[int]:
+    """Most lengths fit into two bytes; others take four."""
+    try:
+        return array("H", column)
+    except OverflowError:
+        return array("I", column)
 
 
 def _measured(column: Sequence[int | float | None]) -> Sequence[float | None]:

@@ -42,7 +42,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     RARE_TOGETHER,
     TAIL,
 )
-from rlvr_probe.analysis.results import Answer, Evidence
+from rlvr_probe.analysis.results import Answer, Evidence, query_by_step
 from rlvr_probe.analysis.statements import statements
 
 __all__ = ["aggressive_filter", "stragglers"]
@@ -87,11 +87,13 @@ _MOST_STEPS: Final = 60
 
 def stragglers(run: Run) -> list[Cause]:
     """Those apart from all others in several steps; else the worst, if it is beyond the tail."""
-    longest = run.ask(_SQL["lengths"]).rows
-    apart = _apart(run, longest)
+    [count] = run.ask(_SQL["lasting"]).row
+    # A tenth of all, a thousand at most, and what the tail behind them takes.
+    longest = run.ask(_SQL["lengths"], most=min(count // 10, 1000) + 51).rows
+    apart = _apart(run, longest, count)
     if apart and apart[0].kind == "straggler":
         return apart
-    answer = run.ask(_SQL["last"])
+    answer = query_by_step(run.tables, _SQL["last"])
     if not answer.rows:
         answer = run.ask(_SQL["longest"])
     cost = sorted((row for row in answer.dicts if row["ns"]), key=lambda row: -row["ns"])
@@ -103,22 +105,20 @@ def stragglers(run: Run) -> list[Cause]:
         return apart
     others = [tokens for tokens, trajectory, *_ in longest if trajectory != worst["trajectory_id"]]
     saving = Saving({worst["step_id"]: ns})
-    if (
-        not rows[0]["truncated"]
-        and _expected(others, rows[0]["response_tokens"], longest[0][-1]) < RARE
-    ):
+    if not rows[0]["truncated"] and _expected(others, rows[0]["response_tokens"], count) < RARE:
         return _named(run, "straggler", saving, rows[0], others, answer)
     if not apart and ns >= LONG_TAIL_SHARE * run.extent.wall_ns:
         return _named(run, "long_tail", saving, rows[0], others, answer)
     return apart
 
 
-def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
+def _apart(run: Run, longest: Sequence[Sequence[Any]], every: int) -> list[Cause]:
     """The longest of the run, of several steps, that lie apart from the others.
 
     Args:
         run: Which.
         longest: Tokens, trajectory, step, batch and group of the longest, longest first.
+        every: How many trajectories there are.
     """
     tokens, blocks = [row[0] for row in longest], list[_Block]()
     for count in range(2, len(tokens) - min(TAIL)):
@@ -126,7 +126,7 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]]) -> list[Cause]:
             groups = {row[2:5] for row in longest[:count]}
             hit = Counter(step for step, *_ in groups if step is not None)
             if len(hit) >= _SEVERAL:
-                expected = _expected(tokens[count:], tokens[count - 1], longest[0][-1])
+                expected = _expected(tokens[count:], tokens[count - 1], every)
                 rare, (pattern, part) = _rare(count, expected), _pattern(hit, run.extent.steps)
                 # What most steps have, wherever they are, is how the workload is.
                 common = len(hit) > run.extent.steps / 2 and pattern > PATTERN

@@ -5,7 +5,8 @@ WITH batches AS (
     SELECT step_id, batch_id,
            max_by(trajectory_id, (end_ns, trajectory_id)) AS trajectory_id, max(end_ns, 2) AS ends,
            max_by(generated_ns, (end_ns, trajectory_id)) - median(generated_ns) AS longer_ns
-    FROM cause_path GROUP BY ALL
+    FROM cause_path SEMI JOIN prompt_group USING (batch_id) -- of the steps that are asked
+    GROUP BY ALL
 )
 -- One that waited for its tools or its verification is late for another reason.
 SELECT step_id, trajectory_id, least(ends[1] - ends[2], greatest(longer_ns, 0))::DOUBLE AS ns
@@ -63,15 +64,14 @@ SELECT a.step_id, a.trajectory_id,
        AS ns
 FROM ranks AS a JOIN ranks AS b USING (step_id), pace WHERE a.place = 1 AND b.place = 2
 
+-- name: lasting
+SELECT count(*) FROM kept_trajectory WHERE mode = 'train' AND response_tokens > 0
+
 -- name: lengths
--- The longest tenth of all trajectories, a thousand at most, and what the tail behind them takes.
-WITH run AS (SELECT count(*) AS count FROM kept_trajectory
-             WHERE mode = 'train' AND response_tokens > 0)
-SELECT response_tokens AS tokens, trajectory_id, step_id, batch_id, grp, truncated,
-       (SELECT count FROM run) AS count
+-- The longest trajectories.
+SELECT response_tokens AS tokens, trajectory_id, step_id, batch_id, grp, truncated
 FROM kept_trajectory WHERE mode = 'train' AND response_tokens > 0
-ORDER BY response_tokens DESC, trajectory_id
-LIMIT (SELECT least(count // 10, 1000) + 51 FROM run)
+ORDER BY response_tokens DESC, trajectory_id LIMIT $most
 
 -- name: tails
 -- The longest trajectory of each step, the longest that has fewer tokens than those that are apart,

@@ -29,7 +29,7 @@ def asynchronous(tables: Tables) -> Chapter:
         for name in ("trainer_wait", "rollout_wait"):
             section.add(name, None, why=why)
         return section.chapter()
-    distribution(section, "lag", _SQL["lag"])
+    distribution(section, "lag", _SQL["lag"], counted=True)
     answer = section.ask(_SQL["mixed"])
     [row] = answer.dicts
     section.add("mixed", row["mixed"], answer, evidence=evidence_of(trajectory=row["widest"]))

@@ -9,12 +9,20 @@ from typing import Any, Final
 from rlvr_probe.analysis.metrics.registry import FAMILIES
 from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Evidence, query, query_by_step
-from rlvr_probe.analysis.statements import covered, fill, make, statements
+from rlvr_probe.analysis.statements import (
+    counted_quantiles,
+    covered,
+    fill,
+    make,
+    statements,
+)
 from rlvr_probe.analysis.statistics import Interval, binomial_ranks, design_effect, mean_interval
 
 __all__ = ["Calls", "Spread", "distribution"]
 
 _SQL: Final = statements(__name__)
+
+_COUNTED: Final = fill(_SQL["of_counts"], quantiles=counted_quantiles(_SQL["counted"], "every"))
 
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -36,7 +44,7 @@ class Spread:
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
 
 
-def distribution(section: Section, name: str, rows: str, *, by_step: bool = False) -> Spread:
+def distribution(section: Section, name: str, rows: str, *, counted: bool = False) -> Spread:
     """Add the metrics of a quantity, and its series; without any value, its mean is unknown.
 
     Args:
@@ -45,10 +53,13 @@ def distribution(section: Section, name: str, rows: str, *, by_step: bool = Fals
         rows: SQL whose columns are ``value``, ``cluster`` (a group: rows of two clusters are
             independent) and ``trajectory_id``; of a quantity with a series also ``step`` and
             ``unit``.
-        by_step: Whether a cluster is of one step, and ``rows`` of trajectories and their parts.
+        counted: Whether values are whole numbers, few of which differ, of trajectories and their
+            parts alone.
     """
     family = FAMILIES[f"{section.name}.{name}"]
-    answer = section.ask(fill(_SQL["whole"], rows=rows), quantiles=list(_QUANTILES.values()))
+    of_values = _COUNTED if counted else _SQL["held"]
+    sql = fill(_SQL["whole"], rows=rows, of_values=of_values)
+    answer = section.ask(sql, quantiles=list(_QUANTILES.values()))
     [row] = answer.dicts
     count = row["count"]
     if not count:
@@ -58,9 +69,10 @@ def distribution(section: Section, name: str, rows: str, *, by_step: bool = Fals
     quantiles = {key: float(value) for key, value in quantiles.items()}
     largest = dict.fromkeys(number for number in row["longest"] or () if number is not None)
     evidence = {family.ids: Evidence.of(largest, count)} if largest else {}
-    groups = _clusters(section, rows, mean, quantiles, by_step)
+    groups = _clusters(section, rows, mean, quantiles, counted)
     effects = _effects(groups, count)
-    ends: dict[str, Interval] = _ends(section, rows, quantiles, effects, count)
+    sql = fill(_SQL["ends"], rows=rows, of_values=of_values)
+    ends: dict[str, Interval] = _ends(section, sql, quantiles, effects, count)
     low, high = mean_interval(mean, float(groups["mean_squares"]), groups["clusters"], count)
     # The mean of what is never below 0 is not either.
     ends["mean"] = (max(low, 0.0) if low is not None and row["min"] >= 0 else low), high
@@ -84,7 +96,7 @@ def distribution(section: Section, name: str, rows: str, *, by_step: bool = Fals
 
 
 def _clusters(
-    section: Section, rows: str, mean: float, quantiles: Mapping[str, float], by_step: bool
+    section: Section, rows: str, mean: float, quantiles: Mapping[str, float], counted: bool
 ) -> dict[str, Any]:
     """Sums over clusters: of their members, and of those below each quantile."""
     below = ",\n".join(
@@ -97,7 +109,7 @@ def _clusters(
         for name in quantiles
     )
     sql = fill(_SQL["groups"], rows=rows, below=below, sums=sums)
-    answer = (query_by_step if by_step else query)(section.tables, sql, mean=mean)
+    answer = (query_by_step if counted else query)(section.tables, sql, mean=mean)
     known = [row for row in answer.rows if row[0]]  # of ranges with any cluster
     return dict(zip(answer.columns, map(sum, zip(*known, strict=True)), strict=True))
 
@@ -114,7 +126,7 @@ def _effects(groups: Mapping[str, Any], count: int) -> dict[str, float]:
 
 
 def _ends(
-    section: Section, rows: str, quantiles: Mapping[str, float], effects: Mapping[str, float],
+    section: Section, sql: str, quantiles: Mapping[str, float], effects: Mapping[str, float],
     count: int,
 ) -> dict[str, Interval]:  # fmt: skip
     ranks = {
@@ -123,8 +135,7 @@ def _ends(
     asked = sorted({rank for pair in ranks.values() for rank in pair if rank is not None})
     if not asked:
         return {}
-    answer = section.ask(fill(_SQL["ends"], rows=rows), ends=asked)
-    values = dict(zip(asked, answer.row[0], strict=True))
+    values = dict(zip(asked, section.ask(sql, quantiles=asked).row[1], strict=True))
     # Of a few samples the estimate itself may lie outside of both.
     return {
         name: (

@@ -2,12 +2,24 @@
 WITH quantity AS NOT MATERIALIZED ({rows})
 SELECT count(value) AS count, avg(value) AS mean,
   CASE WHEN count(value) > 1 THEN stddev_pop(value) / nullif(avg(value), 0) END AS cv,
-  min(value) AS min,
-  quantile_cont(value, $quantiles) AS quantiles, max(value) AS max,
+  min(value) AS min, {of_values} AS quantiles, max(value) AS max,
   (SELECT list(trajectory_id ORDER BY value DESC, trajectory_id DESC) FROM (
     SELECT value, trajectory_id FROM quantity WHERE value IS NOT NULL
     ORDER BY value DESC, trajectory_id DESC LIMIT 5)) AS longest
 FROM quantity
+
+-- name: ends
+WITH quantity AS NOT MATERIALIZED ({rows})
+SELECT count(value) AS count, {of_values} AS quantiles FROM quantity
+
+-- name: held
+quantile_cont(value, $quantiles)
+
+-- name: of_counts
+(SELECT list(value ORDER BY quantile) FROM ({quantiles}))
+
+-- name: counted
+SELECT true AS every, value, count(*) AS times FROM quantity WHERE value IS NOT NULL GROUP BY value
 
 -- name: groups
 SELECT count(*) AS clusters, sum(members * members) AS members_squares,
@@ -28,9 +40,6 @@ FROM (
   FROM ({rows}) WHERE value IS NOT NULL GROUP BY step, unit
 )
 ORDER BY step, unit
-
--- name: ends
-SELECT quantile_cont(value, $ends) FROM ({rows})
 
 -- name: step_times
 -- Of every step and name: calls.

@@ -9,8 +9,8 @@ from typing import Final
 from rlvr_probe.analysis.metrics.families import Spread, distribution
 from rlvr_probe.analysis.metrics.section import Section
 from rlvr_probe.analysis.metrics.sources import by_source
-from rlvr_probe.analysis.results import Chapter, Evidence
-from rlvr_probe.analysis.statements import fill, make, statements
+from rlvr_probe.analysis.results import Chapter, Evidence, query_by_step
+from rlvr_probe.analysis.statements import counted_quantiles, fill, make, statements
 from rlvr_probe.analysis.statistics import jackknife, share_interval, theil_sen
 from rlvr_probe.recording.tables import Tables
 
@@ -35,7 +35,7 @@ _QUANTITIES: Final = {
 }
 """The statement that has the rows, by the end of the id."""
 
-_OF_TRAJECTORIES: Final = ("prompt", "response", "loss", "context")
+_OF_GROUPS: Final = ("unique_prompt", "group.max_over_mean")
 
 _OF_TURNS: Final = {
     "turns": "turns",
@@ -52,7 +52,7 @@ def lengths(tables: Tables) -> Chapter:
     section = Section.of_samples(tables, "lengths", "Lengths")
     make(tables, TABLES, by_step=True)
     spreads = {
-        name: distribution(section, name, _SQL[rows], by_step=name in _OF_TRAJECTORIES)
+        name: distribution(section, name, _SQL[rows], counted=name not in _OF_GROUPS)
         for name, rows in _QUANTITIES.items()
     }
     response = spreads["response"]
@@ -63,8 +63,10 @@ def lengths(tables: Tables) -> Chapter:
     low, high = jackknife(blocks, icc)
     section.add("response.icc", value, answer, low=low, high=high, evidence=response.evidence)
     section.add_series("group.histogram", section.ask(_SQL["sizes"]))
+    of_parts = counted_quantiles(_SQL["counted"], "source, part")
     for name in ("histogram", "quantiles", "by_prompt", "step_time"):
-        answer = section.ask(_SQL[name], quantiles=[part / 20 for part in range(21)])
+        sql = fill(_SQL[name], of_parts=of_parts)
+        answer = section.ask(sql, quantiles=[part / 20 for part in range(21)])
         section.add_series(f"source.{name}" if "source" in answer.columns else name, answer)
     _by_step(section, response, cap)
     _turns(section)
@@ -146,7 +148,7 @@ def icc(sums: Sequence[float]) -> float | None:
 
 
 def _by_step(section: Section, spread: Spread, cap: int | None) -> None:
-    answer = section.ask(_SQL["by_step"], cap=cap)
+    answer = query_by_step(section.tables, _SQL["by_step"], cap=cap)
     section.add_series("response.by_step", answer)
     steps = [row for row in answer.dicts if row["step"] is not None]
     for name in ("mean", "p99"):
@@ -160,7 +162,7 @@ def _turns(section: Section) -> None:
     """Add what turns say; of turns that are whole trajectories, what those say already."""
     if section.ask(_SQL["several"]).row[0]:
         for name, rows in _OF_TURNS.items():
-            distribution(section, name, _SQL[rows])
+            distribution(section, name, _SQL[rows], counted=True)
         section.add_series("turn.by_turn", section.ask(_SQL["by_turn"]))
         section.add_series("turn.by_step", section.ask(_SQL["turns_by_step"]))
         for name in ("turns", "tool_calls"):
@@ -185,5 +187,6 @@ def _filtered(section: Section) -> None:
     for name, value in row.items():
         section.add(f"filter.{name}", value, answer)
     for name, condition in (("used", "used"), ("unused", "NOT used")):
-        distribution(section, name, fill(_SQL["filtered_response"], condition=condition))
+        rows = fill(_SQL["filtered_response"], condition=condition)
+        distribution(section, name, rows, counted=True)
     section.add_series("filter.by_step", section.ask(_SQL["filter_by_step"]))

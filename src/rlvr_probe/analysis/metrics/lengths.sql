@@ -176,28 +176,16 @@ FROM (
 )
 WHERE tokens IS NOT NULL GROUP BY 1, source ORDER BY 1, source
 
+-- name: counted
+SELECT source, 'prompt' AS part, prompt_tokens AS value, count(prompt_tokens) AS times
+FROM ({sourced}) GROUP BY ALL
+UNION ALL
+SELECT source, 'response', response_tokens, count(response_tokens) FROM ({sourced}) GROUP BY ALL
+
 -- name: quantiles
--- As quantile_cont gives them, of how often there is each length: it would hold all of them.
 SELECT quantile, source, any_value(value) FILTER (part = 'prompt') AS prompt,
   any_value(value) FILTER (part = 'response') AS response
-FROM (
-  SELECT quantile, source, part, any_value(quantile * last - floor(quantile * last)) AS above,
-    min(tokens) FILTER (upto > floor(quantile * last)) * (1 - above)
-    + min(tokens) FILTER (upto > ceil(quantile * last)) * above AS value
-  FROM (
-    SELECT *, sum(times) OVER (PARTITION BY source, part ORDER BY tokens) AS upto,
-      sum(times) OVER (PARTITION BY source, part) - 1 AS last
-    FROM (
-      SELECT source, 'prompt' AS part, prompt_tokens AS tokens, count(prompt_tokens) AS times
-      FROM ({sourced}) GROUP BY ALL
-      UNION ALL
-      SELECT source, 'response', response_tokens, count(response_tokens)
-      FROM ({sourced}) GROUP BY ALL
-    )
-  ), (SELECT unnest($quantiles) AS quantile)
-  GROUP BY quantile, source, part
-)
-GROUP BY quantile, source ORDER BY source, quantile
+FROM ({of_parts}) GROUP BY quantile, source ORDER BY source, quantile
 
 -- name: by_prompt
 SELECT ceil(2 ** (floor(4 * log2(prompt_tokens)) / 4))::BIGINT AS prompt_tokens,

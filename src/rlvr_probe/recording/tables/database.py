@@ -39,7 +39,7 @@ LARGE_B: Final = 256 << 20
 _MEMORY_B: Final = 1_200_000_000
 """Of DuckDB, at least; what does not fit goes to its temporary directory."""
 
-_JOURNAL_OF_MEMORY: Final = 12
+_JOURNAL_OF_MEMORY: Final = 9
 """Bytes of journals to a byte of memory of DuckDB: medians of all trajectories have to fit."""
 
 _OF_MACHINE: Final = 4
