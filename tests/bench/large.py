@@ -58,12 +58,20 @@ def tables(cases: list[dict[str, Any]]) -> str:
     """The figures as a table."""
     first = cases[0]["trajectories"]
     return table(
-        ("trajectories", "s", "CPU, s", "of the first, for as many", "memory, MB"),
+        (
+            "trajectories",
+            "to tables, s",
+            "to figures, s",
+            "CPU, s",
+            "of the first, for as many",
+            "memory, MB",
+        ),
         [
             (
                 f"{case['trajectories']:,}",
-                f"{case['s']:.0f}",
-                f"{case['cpu_s']:.0f}",
+                f"{case['tables_s']:.1f}",
+                f"{case['s']:.1f}",
+                f"{case['cpu_s']:,.0f}",
                 f"{case['cpu_s'] / cases[0]['cpu_s'] / (case['trajectories'] / first):.2f}",
                 f"{case['memory_b'] / 1e6:,.0f}",
             )

@@ -30,9 +30,8 @@ __all__ = ["Counts", "Part", "all_batches", "join", "numbered", "tidy"]
 _FEW: Final = 100_000
 """Of fewer rows a query takes longer to plan than to answer: a quarter less time without it."""
 
-
 _TOGETHER: Final = 10_000_000
-"""Trajectories that are joined at once, at least: with more, memory takes files."""
+"""Trajectories that are joined at once, at least, where there are more: memory holds them."""
 
 _AS_WRITTEN: Final = "join_order,build_side_probe_side"
 """What DuckDB must not choose itself: it guesses how many rows of compacted segments match, and
@@ -159,14 +158,18 @@ class _Asking:
             rows = self.sql.execute(known[name]).fetchall()
         return int(rows[0][0]) if rows and rows[0] else 0
 
-    def run_by_process(self, name: str) -> int:
-        """Run one that joins places of trajectories with rows of a process; the sum of its numbers.
+    def run_by_process(self, name: str, table: str) -> int:
+        """Run one that joins places of trajectories with ``table``; the sum of its numbers.
 
-        It does so in ranges of processes.
+        It does so in ranges of processes, whose rows meet no others.
         """
+
+        def of_processes(first: int, last: int) -> dict[str, str]:
+            return dict.fromkeys(("q_place", table), f"p BETWEEN {first} AND {last}")
+
         counted = "SELECT p, p, count(*) FROM q_place GROUP BY p ORDER BY p"
         ranges = put_together(self.sql.execute(counted).fetchall(), _TOGETHER)
-        return sum(self.run(name) for _ in narrowed(self.sql, ranges, _of_processes))
+        return sum(self.run(name) for _ in narrowed(self.sql, ranges, of_processes))
 
     def by_attempt(self, name: str) -> dict[int, int]:
         """A count by attempt."""
@@ -203,11 +206,6 @@ def _add_members(
             if attempt == its and _may_serve(scheduler, process)
         ),
     )
-
-
-def _of_processes(first: int, last: int) -> dict[str, str]:
-    tables = "q_place", "q_numbered_turn", "q_tool", "q_verification"
-    return dict.fromkeys(tables, f"p BETWEEN {first} AND {last}")
 
 
 def _may_serve(scheduler: Recorded, client: Recorded) -> bool:
@@ -307,11 +305,11 @@ def _join_trajectories(ask: _Asking, counts: Counts, *, spans: bool) -> None:
 
 def _join_turns(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> None:
     ask.run("only", "numbered")
-    for kind, table, loose in (
-        ("turns", "q_turn", ["loose_turns"]),
-        ("tools", "q_tool", []),
+    for kind, table, joined, loose in (
+        ("turns", "q_turn", "q_numbered_turn", ["loose_turns"]),
+        ("tools", "q_tool", "q_tool", []),
     ):
-        if rows[table] and ask.run_by_process(kind) < rows[table]:
+        if rows[table] and ask.run_by_process(kind, joined) < rows[table]:
             ask.run(f"other_{kind}", f"{kind}_of_batches", *loose)
             counts.skip("unjoined_turns", ask.by_attempt(f"wrong_{kind}"))
 
@@ -330,7 +328,7 @@ def _join_requests(ask: _Asking, counts: Counts, rows: Mapping[str, int]) -> boo
 def _join_rewards(ask: _Asking) -> None:
     for column in ("n INTEGER", "value DOUBLE"):
         ask.sql.execute(f"ALTER TABLE verification ADD COLUMN {column}")
-    ask.run_by_process("verified")
+    ask.run_by_process("verified", "q_verification")
     shared = ask.run("shared")
     ask.run("functions", "told", "each_once")
     if ask.run("odd"):
