@@ -66,7 +66,11 @@ def observe(tables: Tables, slots: int | None) -> Flight:
     """
     if ("decode",) in tables.sql.execute(_SQL["views"]).fetchall():
         tables.sql.execute("DROP VIEW decode")
-    make(tables, _derived("0" if slots is None else "engine"))
+    derived = _derived("0" if slots is None else "engine")
+    meaning, _ = derived.pop("decode")
+    make(tables, {"decode": (meaning, _SQL["of_batches"])}, by_step=True)
+    tables.sql.execute(f"INSERT INTO decode {_SQL['of_none']}")
+    make(tables, derived)
     if slots is not None:
         tables.sql.execute(_SQL["beyond_slots"], {"slots": slots})
         tables.sql.execute(_SQL["slot_time"])

@@ -1,12 +1,18 @@
 -- name: decode
 -- turns with times of their own; one starts when its engine started it, where that is known; in a
 -- run with a queue also those of trajectories that no batch has, because they were never done
+{of_batches}
+UNION ALL
+{of_none}
+
+-- name: of_batches
 SELECT unit, coalesce(engine, process) AS engine, trajectory_id,
   turn.start_ns + coalesce((queue_s * 1e9)::BIGINT, 0) AS start_ns, turn.end_ns,
   turn.response_tokens AS tokens
 FROM turn JOIN sample USING (trajectory_id)
 WHERE own_times AND turn.start_ns IS NOT NULL AND turn.end_ns > turn.start_ns
-UNION ALL
+
+-- name: of_none
 SELECT -1, process, NULL, start_ns, end_ns, response_tokens FROM engine_call
 WHERE coalesce(samples, 1) = 1 AND end_ns > start_ns
   AND EXISTS (FROM sample_batch WHERE unit < 0)
