@@ -35,7 +35,13 @@ def of_ranges(run: Path, trajectories: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "drawn", [TRAINED, FILTERED, QUEUED], ids=["trained", "filtered", "queued"]
+    "drawn",
+    [
+        QUEUED,
+        pytest.param(TRAINED, marks=pytest.mark.conformance),
+        pytest.param(FILTERED, marks=pytest.mark.conformance),
+    ],
+    ids=["queued", "trained", "filtered"],
 )
 def test_a_simulated_run(drawn: Scenario, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_ranges(corpus.run(drawn)[0], 1, monkeypatch) == []
@@ -43,6 +49,7 @@ def test_a_simulated_run(drawn: Scenario, corpus: Corpus, monkeypatch: pytest.Mo
         assert sum(1 for _ in in_ranges(tables)) > 1
 
 
+@pytest.mark.conformance
 def test_a_compacted_run(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(corpus.run(TRAINED)[0], tmp_path / "run")
     assert main(["compact", str(tmp_path / "run")]) == OK
