@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlvr_probe.analysis.characterization import HERE
 from rlvr_probe.cli import OK, main
 from rlvr_probe.recording.fine import join
+from rlvr_probe.recording.ranges import Range, narrowed
 from rlvr_probe.recording.tables import open_tables, step_ranges
 from rlvr_probe.recording.tables.step_ranges import in_ranges
 from tests import today
@@ -21,6 +24,12 @@ from tests.simulator import Scenario, scenario
 
 QUEUED = brief(scenario(6), steps=8)
 """A run whose groups come out of a queue, some of them never."""
+
+CONTROLLED = brief(scenario(10), steps=3)
+"""A run whose workers generate, call tools and verify, each trajectory in one of them."""
+
+UNTURNED = brief(scenario(2), steps=3)
+"""A run that recorded no turn."""
 
 EXACT = 1e-9
 """How far sums may be apart, as a share: those of ranges are added up."""
@@ -34,14 +43,32 @@ def of_ranges(run: Path, trajectories: int, monkeypatch: pytest.MonkeyPatch) -> 
     return list(differences(at_once, said(run, HERE), rounding=EXACT))
 
 
+def test_joins_are_made_in_several_ranges(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = list[int]()
+
+    def counted(sql: Any, ranges: Sequence[Range], conditions: Any) -> Iterator[int]:
+        joined.append(len(ranges))
+        return narrowed(sql, ranges, conditions)
+
+    monkeypatch.setattr(join, "_TOGETHER", 1)
+    monkeypatch.setattr(join, "narrowed", counted)
+    with open_tables(corpus.run(CONTROLLED)[0], signals=False):
+        pass
+    # Rows of batches; then turns, tools and verifications of processes.
+    assert len(joined) == 4
+    assert min(joined) > 1
+
+
 @pytest.mark.parametrize(
     "drawn",
     [
         QUEUED,
         pytest.param(TRAINED, marks=pytest.mark.conformance),
         pytest.param(FILTERED, marks=pytest.mark.conformance),
+        pytest.param(CONTROLLED, marks=pytest.mark.conformance),
+        pytest.param(UNTURNED, marks=pytest.mark.conformance),
     ],
-    ids=["queued", "trained", "filtered"],
+    ids=["queued", "trained", "filtered", "controlled", "unturned"],
 )
 def test_a_simulated_run(drawn: Scenario, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_ranges(corpus.run(drawn)[0], 1, monkeypatch) == []

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from rlvr_probe import analysis, report
-from rlvr_probe.analysis.statements import Statements, fill, statements
+from rlvr_probe.analysis.statements import Statements, fill, quantiles_of, statements
 
 ANALYSIS, REPORT = Path(analysis.__path__[0]), Path(report.__path__[0])
 FILES = sorted(ANALYSIS.rglob("*.sql"))
@@ -83,6 +83,42 @@ def test_of_two_that_are_as_long_the_order_of_rows_decides_nothing(ids: tuple[in
 
         assert sql.execute(rollout["last"]).fetchall() == [(7, 2, 0.0)]
         assert sql.execute(barriers["used"]).fetchall() == [(5, 18, 2, "tool 2")]
+
+
+NUMBERS = {
+    "nothing": "0 AS value",
+    "alike": "5e0 AS value",
+    "few": "(random() * 4)::INTEGER - 2 AS value",
+    "spread": "exp(20 * random() - 10) AS value",
+    "close": "10 + 1e-6 * random() AS value",
+    "some": "CASE WHEN random() < 0.5 THEN random() END AS value",
+}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 1_000])
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_quantiles_in_two_looks_are_those_of_all_values(numbers: str, rows: int) -> None:
+    asked = [0, 0.001, 0.1, 0.5, 0.9, 0.99, 1]
+    names = "nullif(i % 3, 2) AS name, i % 2 AS part"
+    with duckdb.connect() as sql:
+        sql.execute("SELECT setseed(0.5)")
+        sql.execute(
+            f"CREATE TABLE held AS SELECT {names}, {NUMBERS[numbers]} FROM range({rows}) t(i)"
+        )
+        query = quantiles_of("held", "name, part")
+        found = sql.execute(
+            f"SELECT name, part, list(value ORDER BY quantile) FROM ({query}) GROUP BY ALL"
+            " ORDER BY ALL",
+            {"quantiles": asked},
+        ).fetchall()
+        expected = sql.execute(
+            f"SELECT name, part, quantile_cont(value, {asked}) FROM held WHERE value IS NOT NULL"
+            " GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+
+    assert [row[:2] for row in found] == [row[:2] for row in expected]
+    for (*_, values), (*_, truth) in zip(found, expected, strict=True):
+        assert values == pytest.approx(truth, rel=1e-14, abs=1e-14)
 
 
 def test_a_statement_has_others_of_its_file_in_it() -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "insert",
     "islands",
     "make",
+    "quantiles_of",
     "read_texts",
     "statements",
 ]
@@ -180,6 +181,20 @@ def counted_quantiles(rows: str, keys: str) -> str:
         keys: Columns of it, each combination of which has quantiles of its own.
     """
     return fill(_SQL["quantiles"], rows=_source(rows), keys=keys)
+
+
+def quantiles_of(rows: str, keys: str) -> str:
+    """As :func:`counted_quantiles`, of values that may all differ and need not fit into memory.
+
+    Args:
+        rows: A table, or a query; it has ``value``, and is asked twice.
+        keys: See there.
+    """
+    names = keys.split(", ")
+    held = ", ".join(f"rows.{name}" for name in names)
+    same = " AND ".join(f"rows.{name} IS NOT DISTINCT FROM slots.{name}" for name in names)
+    coarse = fill(_SQL["coarse"], rows=_source(rows), keys=keys, held=held, same=same)
+    return counted_quantiles(coarse, keys)
 
 
 def covered(rows: str, keys: str) -> str:

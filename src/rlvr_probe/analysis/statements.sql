@@ -18,6 +18,30 @@ FROM (
 ), (SELECT unnest($quantiles) AS quantile)
 GROUP BY {keys}, quantile
 
+-- name: slot
+-- The larger, never a lower one: 1,024 between a value and its double.
+CASE WHEN value > 0 THEN floor(log2(value) * 1024) ELSE -1e6 END
+
+-- name: coarse
+-- How often there is each value, those that no quantile depends on together in slots.
+WITH slots AS MATERIALIZED (
+  SELECT *, len(list_filter($quantiles,
+    lambda share: floor(share * last) < upto AND ceil(share * last) >= upto - times)) > 0 AS asked
+  FROM (
+    SELECT *, sum(times) OVER (PARTITION BY {keys} ORDER BY slot) AS upto,
+      sum(times) OVER (PARTITION BY {keys}) - 1 AS last
+    FROM (
+      SELECT {keys}, {slot} AS slot, min(value) AS value, count(*) AS times
+      FROM {rows} WHERE value IS NOT NULL GROUP BY ALL
+    )
+  )
+)
+SELECT {keys}, value, times FROM slots WHERE NOT asked
+UNION ALL
+SELECT {held}, rows.value, count(*) FROM (SELECT *, {slot} AS slot FROM {rows}) AS rows
+JOIN (FROM slots WHERE asked) AS slots ON rows.slot = slots.slot AND {same}
+GROUP BY ALL
+
 -- name: islands
 SELECT *, count(*) FILTER (before_ns IS NULL OR start_ns > before_ns) OVER (
   PARTITION BY {keys} ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS island

@@ -14,6 +14,7 @@ from rlvr_probe.analysis.statements import (
     covered,
     fill,
     make,
+    quantiles_of,
     statements,
 )
 from rlvr_probe.analysis.statistics import Interval, binomial_ranks, design_effect, mean_interval
@@ -23,6 +24,9 @@ __all__ = ["Calls", "Spread", "distribution"]
 _SQL: Final = statements(__name__)
 
 _COUNTED: Final = fill(_SQL["of_counts"], quantiles=counted_quantiles(_SQL["counted"], "every"))
+
+_SHOWN: Final = [0.5, 0.9, 0.99]
+"""Quantiles of steps and names."""
 
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -91,7 +95,9 @@ def distribution(section: Section, name: str, rows: str, *, counted: bool = Fals
             why=why.get(key, "the median is 0"), evidence=evidence,
         )  # fmt: skip
     if family.by_step:
-        section.add_series(f"{name}.by_step", section.ask(fill(_SQL["spread_by_step"], rows=rows)))
+        of_steps = quantiles_of(rows, "step, unit")
+        sql = fill(_SQL["spread_by_step"], rows=rows, quantiles=of_steps)
+        section.add_series(f"{name}.by_step", section.ask(sql, quantiles=_SHOWN))
     return Spread(count, mean, quantiles, effects, evidence)
 
 
@@ -176,7 +182,9 @@ class Calls:
     def add(self, section: Section) -> list[str | None]:
         """Add the metrics of every name, that with the most time first; these names."""
         name = self.name
-        answer = section.ask(fill(_SQL["by_name"], rows=self.rows))
+        of_names = quantiles_of(fill(_SQL["values"], rows=self.rows), "name")
+        sql = fill(_SQL["by_name"], rows=self.rows, quantiles=of_names)
+        answer = section.ask(sql, quantiles=_SHOWN)
         if not answer.rows:
             section.add(f"{name}.time", None, answer)
             return []
@@ -189,8 +197,8 @@ class Calls:
             evidence = evidence_of(
                 trajectory=row["longest"], process=dict.fromkeys(row["processes"] or ())
             )
-            quantiles = zip(("p50", "p90", "p99"), row["quantiles"], strict=True)
-            values: dict[str, Any] = {**row, **dict(quantiles)}
+            shown = zip(("p50", "p90", "p99"), row["quantiles"], strict=True)
+            values: dict[str, Any] = {**row, **dict(shown)}
             length, time = busy.get(row["name"], (None, None))
             union_of = {"busy": length, "concurrency": time / length if length else None}
             for key in FAMILIES[f"{section.name}.{name}"].metrics:

@@ -36,9 +36,12 @@ SELECT step, unit, count, min, mean, quantiles[1] AS p50, quantiles[2] AS p90,
   quantiles[3] AS p99, max
 FROM (
   SELECT step, unit, count(value) AS count, min(value) AS min, avg(value) AS mean,
-    quantile_cont(value, [0.5, 0.9, 0.99]) AS quantiles, max(value) AS max
+    max(value) AS max
   FROM ({rows}) WHERE value IS NOT NULL GROUP BY step, unit
-)
+) AS spread JOIN (
+  SELECT step AS of_step, unit AS of_unit, list(value ORDER BY quantile) AS quantiles FROM ({quantiles})
+  GROUP BY step, unit
+) ON step IS NOT DISTINCT FROM of_step AND unit IS NOT DISTINCT FROM of_unit
 ORDER BY step, unit
 
 -- name: step_times
@@ -58,15 +61,20 @@ FROM (SELECT name, sum(placed) AS placed FROM {steps} GROUP BY name)
 JOIN (SELECT name AS open, sum(ns) / 1e9 AS busy FROM ({covered}) GROUP BY name)
   ON name IS NOT DISTINCT FROM open
 
+-- name: values
+SELECT name, seconds AS value FROM ({rows})
+
 -- name: by_name
 SELECT name, count(*) AS calls, sum(samples)::BIGINT AS samples, sum(seconds) AS time,
   sum(seconds) / sum(sum(seconds)) OVER () AS share,
   sum(seconds) / nullif(sum(samples), 0) AS per_trajectory, avg(seconds) AS mean,
-  quantile_cont(seconds, [0.5, 0.9, 0.99]) AS quantiles, min(seconds) AS min,
-  max(seconds) AS max,
+  any_value(quantiles) AS quantiles, min(seconds) AS min, max(seconds) AS max,
   arg_max(trajectory_id, (seconds, trajectory_id), 20) FILTER (seconds IS NOT NULL) AS longest,
   arg_max(process, (seconds, process), 5) FILTER (seconds IS NOT NULL) AS processes
-FROM ({rows}) WHERE seconds IS NOT NULL
+FROM ({rows}) LEFT JOIN (
+  SELECT name AS of_name, list(value ORDER BY quantile) AS quantiles FROM ({quantiles}) GROUP BY name
+) ON name IS NOT DISTINCT FROM of_name
+WHERE seconds IS NOT NULL
 GROUP BY name ORDER BY time DESC, name
 
 -- name: by_step

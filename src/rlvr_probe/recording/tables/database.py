@@ -39,11 +39,11 @@ LARGE_B: Final = 256 << 20
 _MEMORY_B: Final = 1_200_000_000
 """Of DuckDB, at least; what does not fit goes to its temporary directory."""
 
-_JOURNAL_OF_MEMORY: Final = 9
-"""Bytes of journals to a byte of memory of DuckDB: medians of all trajectories have to fit."""
+_JOURNAL_OF_MEMORY: Final = 16
+"""Bytes of journals to a byte of memory of DuckDB: of 24, joins of all trajectories fail."""
 
 _OF_MACHINE: Final = 4
-"""The part of the machine's memory that is the most, 1 / this: somebody trains here."""
+"""DuckDB takes at most the machine's memory / this: somebody may train here."""
 
 _OF_A_TRACE: Final = frozenset(
     ("trajectory", "turn", "request", "engine_call", "tool_call", "verification", "reward")
