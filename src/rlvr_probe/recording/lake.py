@@ -1,7 +1,8 @@
 """A lake: many runs under one folder or one prefix of object storage, each with its tables.
 
 ``LAKE/run=ID/tables`` holds what ``characterize --lake`` made of a run, ``LAKE/run=ID/recording``
-what its nodes uploaded, ``LAKE/summaries/ID.json`` what a list of runs says of it.
+what its nodes uploaded, ``LAKE/summaries/ID.json`` what a list of runs says of it. A list loads
+neither what reads a run nor what writes one: it is there at once.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from rlvr_probe.exceptions import RecordingError
-from rlvr_probe.exporter.atomic_output import placed_file
 from rlvr_probe.model import schema
 from rlvr_probe.recording.files import JOURNAL
-from rlvr_probe.recording.tables.saved import is_saved
 from rlvr_probe.storage import answering, is_remote, list_names, list_tags, read_all
 
 __all__ = [
@@ -72,6 +71,8 @@ def run_folder(lake: Path, run: str) -> Path:
 
 def tables_in(source: Path) -> Path | None:
     """The saved tables that a user means: those in ``source``, or those of this run of a lake."""
+    from rlvr_probe.recording.tables.saved import is_saved
+
     found = (folder for folder in (source, source / TABLES) if is_saved(folder))
     return next(found, None)
 
@@ -120,6 +121,8 @@ def put_summary(lake: Path, run: str, summary: Mapping[str, Any]) -> None:
     """
     place = lake / SUMMARIES / f"{run}{_SUFFIX}"
     if not is_remote(lake):
+        from rlvr_probe.exporter.atomic_output import placed_file
+
         place.parent.mkdir(parents=True, exist_ok=True)
         with placed_file(place) as file:
             file.write_bytes(msgspec.json.encode(summary))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rlvr_probe.report.blocks import BAR, Block, Grid, Line
-from rlvr_probe.report.show import lay_out
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +26,9 @@ def render(summary: Mapping[str, Any], file: TextIO, *, color: bool | None = Non
         file: Where to; a stream that cannot say a character gets a question mark.
         color: Draw with rich; by default if ``file`` is a terminal and rich is installed.
     """
+    # Not for who draws something else: it takes as long to load as all the rest.
+    from rlvr_probe.report.show import lay_out
+
     draw(lay_out(summary), file, color=color)
 
 
