@@ -25,18 +25,9 @@ from rlvr_probe.recording.tables import Tables
 from rlvr_probe.recording.tables.step_ranges import in_ranges
 
 __all__ = [
-    "OVERLAP",
-    "Statements",
-    "counted_quantiles",
-    "covered",
-    "fill",
-    "insert",
-    "islands",
-    "make",
-    "quantiles_of",
-    "read_texts",
-    "statements",
-]
+    "OVERLAP", "Statements", "counted_quantiles", "covered", "fill", "insert", "islands", "make",
+    "quantiles_of", "read_texts", "statements",
+]  # fmt: skip
 
 Derived = Mapping[str, tuple[str, str]]
 """Tables that are made before something is asked: by name, what a row is, and the query."""
