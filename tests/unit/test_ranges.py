@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.characterization import HERE
+from rlvr_probe.analysis.metrics import make_chapters
 from rlvr_probe.cli import OK, main
 from rlvr_probe.recording.fine import join
 from rlvr_probe.recording.ranges import Range, narrowed
@@ -87,6 +88,31 @@ def test_a_compacted_run(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", today.some(list(RECORDED), 2))
 def test_a_recorded_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_ranges(folder_of(unpacked(name, tmp_path)), 1, monkeypatch) == []
+
+
+def test_calls_by_source(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    with corpus.tables(CONTROLLED) as tables:
+        # Those of the first step have none.
+        tables.sql.execute(
+            "UPDATE trajectory SET source = 's' || trajectory_id % 2"
+            " WHERE step_id > (SELECT min(step_id) FROM trajectory)"
+        )
+
+        def by_source() -> dict[str, float | int | str | None]:
+            return {
+                f"{figure.id} {dict(figure.by)}": figure.value
+                for chapter in make_chapters(tables, names=["rewards", "tools"])
+                for figure in chapter.figures
+                if ".source." in figure.id
+            }
+
+        at_once = by_source()
+        monkeypatch.setattr(step_ranges, "_TRAJECTORIES", 1)
+        assert sum(1 for _ in in_ranges(tables)) > 1
+        assert by_source() == pytest.approx(at_once, rel=EXACT)
+        assert {by for key in at_once for by in ("s0", "s1", "(unknown)") if by in key} == {
+            "s0", "s1", "(unknown)",
+        }  # fmt: skip
 
 
 def test_a_range_has_whole_steps_and_all_together_have_everything(

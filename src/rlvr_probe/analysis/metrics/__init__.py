@@ -20,6 +20,7 @@ from rlvr_probe.analysis.metrics import (
     rewards,
     section,
     signal,
+    sources,
     tools,
 )
 from rlvr_probe.analysis.results import Chapter, ChapterMaker
@@ -48,6 +49,7 @@ DERIVED: Final = {
     **imbalance.TABLES,
     **rewards.TABLES,
     **signal.TABLES,
+    **sources.TABLES,
     **tools.TABLES,
     **devices.TABLES,
 }
