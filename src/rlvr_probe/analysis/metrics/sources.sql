@@ -12,13 +12,13 @@ SELECT coalesce(source, '(unknown)') AS source, count(*) AS count, avg(prompt_to
 FROM sample GROUP BY ALL ORDER BY count DESC, source LIMIT 50
 
 -- name: sourced_reward
--- Verifications, each with its seconds and the source of its trajectory.
+-- Verifications, each with its seconds and the source of its trajectory
 SELECT coalesce(source, '(unknown)') AS source, coalesce(function, '(unknown)') AS function,
   (verification.end_ns - verification.start_ns) / 1e9 AS value, trajectory_id
 FROM verification JOIN sample USING (trajectory_id, batch_id)
 
 -- name: sourced_tool
--- Tool calls, each with its seconds and the source of its trajectory.
+-- Tool calls, each with its seconds and the source of its trajectory
 SELECT coalesce(source, '(unknown)') AS source, coalesce(tool, '(unknown)') AS tool,
   took_s AS value, trajectory_id
 FROM tool_call JOIN sample USING (trajectory_id, batch_id)
