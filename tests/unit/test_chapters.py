@@ -507,6 +507,25 @@ def test_dispatch_is_the_call_less_its_slowest_rank(tables: Tables) -> None:
     assert told.figure("imbalance.rank.call_time", **of).evidence["rank"].ids[0] in (0, 1)
 
 
+def test_dispatch_of_a_call_whose_ranks_did_not_end_is_unknown(tables: Tables) -> None:
+    step(tables, 1)
+    call(tables, 1, 5.0, (2.0, 4.0))
+    call(tables, 2, 3.0, (2.5, 2.5))
+    tables.sql.execute("UPDATE rpc_rank SET end_ns = NULL WHERE rpc_id = 2")
+
+    told = said([movement(tables)])
+
+    of = {"method": "update"}
+    assert told.value("movement.call.calls", **of) == 2
+    assert told.value("movement.call.time", **of) == pytest.approx(8)
+    assert told.value("movement.call.dispatch_mean", **of) == pytest.approx(1)
+    assert told.value("movement.call.dispatch_share", **of) == pytest.approx(1 / 5)
+    tables.sql.execute("UPDATE rpc_rank SET end_ns = NULL")
+    told = said([movement(tables)])
+    assert told.value("movement.call.dispatch", **of) is None
+    assert told.value("movement.dispatch.mean") is None
+
+
 def stage(
     tables: Tables, name: str, begin: float, end: float, *, process: int = 0, at: int = 0
 ) -> None:

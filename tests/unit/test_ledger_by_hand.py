@@ -101,6 +101,16 @@ def test_one_step_of_two_ranks_with_a_controller(tmp_path: Path, hz: float) -> N
     assert any("inside a collective" in note for note in found.notes) == (not hz)
 
 
+def test_tensor_cores_say_nothing_of_an_update_that_no_reading_separates(tmp_path: Path) -> None:
+    """A reading of 4 s holds log probabilities of 2 s and what comes before them."""
+    one, draws = by_hand("verl", 800, 400, reward_workers=2, hz=0.25)
+    play(one, draws, (), tmp_path / "run")
+    with open_tables(tmp_path / "run", threads=1) as tables:
+        made(tables)
+        levels = tables.sql.execute("SELECT level FROM tensor_busy").fetchall()
+    assert levels == [(None,), (None,)]
+
+
 # ---------------------------------------------------------------- ranks that do everything
 
 

@@ -96,6 +96,20 @@ def test_what_is_no_number_has_no_part_in_the_mean(tables: Tables) -> None:
     assert found.value("signal.evaluation.same", **of) is None
 
 
+def test_without_a_finite_reward_neither_mean_nor_spread_is_known(tables: Tables) -> None:
+    step(tables, 1)
+    ids = rewarded(tables, 0, [(None, nan), (None, None)])
+    rewarded(tables, 0, [(1, 2), (3, 4)], fn=1, ids=ids)
+
+    found = read(tables)
+
+    for value in ("mean", "std", "mean_first", "std_first"):
+        assert found.value(f"signal.training.{value}", function="f") is None
+        assert found.value(f"signal.training.{value}", function="g") is not None
+    assert found.figure("signal.training.std", function="f").why == "no reward is finite"
+    assert next(row["spread"] for row in found.rows("signal.training.by_step")) is None
+
+
 def test_a_group_trains_something_if_any_function_tells_it_apart(tables: Tables) -> None:
     step(tables, 1)
     ids = rewarded(tables, 0, [(1, 1), (0, 0), (1, 0)])

@@ -178,11 +178,11 @@ WITH stretch AS (
     ASOF JOIN tensor_course b ON read.gpu = b.gpu AND read.b_ns >= b.start_ns
 )
 SELECT step_id, gpu, category, updates AS ns,
-       greatest(0, tensor_ns
-           - if(spent.forward = 0, 0, spent.forward * level.forward)
+       tensor_ns - if(spent.forward = 0, 0, spent.forward * level.forward)
            - if(spent.decodes = 0, 0, spent.decodes * level.decodes)
            - if(spent.evaluates = 0, 0, spent.evaluates * level.evaluates)
-           - if(spent.others = 0, 0, spent.others * level.others)) / updates AS level
+           - if(spent.others = 0, 0, spent.others * level.others) AS own_ns,
+       if(own_ns < 0, 0, own_ns / updates) AS level
 FROM spent, tensor_level level WHERE read_ns >= 0.9 * (b_ns - a_ns) AND updates > 0
 
 -- name: hidden

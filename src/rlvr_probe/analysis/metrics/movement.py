@@ -42,7 +42,7 @@ def movement(tables: Tables) -> Chapter:
 def _calls(section: Section) -> None:
     answer = section.ask(_SQL["calls"])
     for row in answer.dicts:
-        evidence = evidence_of(step=row["steps"], process=dict.fromkeys(row["slowest"]))
+        evidence = evidence_of(step=row["steps"], process=dict.fromkeys(row["slowest"] or ()))
         by = {"method": row["method"]}
         for name in _CALL:
             section.add(f"call.{name}", row[name], answer, evidence=evidence, by=by)

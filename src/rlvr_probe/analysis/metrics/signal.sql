@@ -35,8 +35,9 @@ SELECT mode, step, third, given.* FROM (
 -- name: moments
 -- Of equal values the spread is 0, however their sums are rounded.
 SELECT {by}, sum(trajectories)::BIGINT AS trajectories,
-  sum(total) / nullif(sum(finite), 0) AS mean, CASE WHEN min(least) = max(most) THEN 0
-    ELSE sqrt(greatest(0, sum(squares) / nullif(sum(finite), 0) - mean ** 2)) END AS std,
+  sum(total) / nullif(sum(finite), 0) AS mean,
+  sum(squares) / nullif(sum(finite), 0) - mean ** 2 AS variance,
+  CASE WHEN min(least) = max(most) OR variance < 0 THEN 0 ELSE sqrt(variance) END AS std,
   count(*) FILTER (judged AND finite > 0) AS groups,
   count(*) FILTER (alike AND finite > 0) AS alike,
   sum(odd) / sum(trajectories) AS not_finite, sum(missing) / sum(trajectories) AS missing,
