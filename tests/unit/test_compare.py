@@ -212,6 +212,20 @@ def test_the_page_has_it_and_loads_nothing(corpus: Corpus) -> None:
     assert "http" not in text.replace("http-equiv", "")
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_stage_of_one_of_the_runs_alone_is_there(corpus: Corpus, side: str) -> None:
+    found = compared(corpus, AGAIN)
+    whole: Side = getattr(found, side)
+    ns = {name: times for name, times in whole.taken.ns.items() if name != "update"}
+    runs = {"before": found.before, "after": found.after}
+    runs[side] = replace(whole, taken=replace(whole.taken, ns=ns))
+    found = compare(**runs)
+    [update] = (stage for stage in found.stages if stage.name == "update")
+    assert [name for name in runs if getattr(update, name) is None] == [side]
+    drawn = comparison_page([found], lay_out_comparisons([found], []))
+    assert f'aria-label="{update.title}, s of a step"' in drawn
+
+
 def test_names_of_a_recording_are_no_html(corpus: Corpus) -> None:
     found = compared(corpus, AGAIN)
     odd = replace(found, settings={"<b>": ("<script>", None)})

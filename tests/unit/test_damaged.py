@@ -17,8 +17,11 @@ from tests.seeds import draw
 _CODES = {cli.OK, cli.UNSOUND, cli.UNABLE}
 
 
-def answers(run: Path, out: Path) -> dict[str, int]:
-    """Exit codes of the commands that read a recording; another error is the test's."""
+def answers(run: Path, whole: Path, out: Path) -> dict[str, int]:
+    """Exit codes of the commands that read a recording, which was ``whole``.
+
+    Another error is the test's.
+    """
     found = dict[str, int]()
     for command in (
         ("show", run),
@@ -26,21 +29,18 @@ def answers(run: Path, out: Path) -> dict[str, int]:
         ("stuck", run),
         ("convert", run, "--to", "polytrace", "--out", out / "workload"),
         ("export", run, "--to", "perfetto", "--out", out / "timeline.json"),
+        ("compare", run, whole, "--html", out / "compared.html"),
+        ("fidelity", run, whole),
     ):
         found[str(command[0])] = cli.main([str(word) for word in command])
     return found
 
 
 def test_a_stage_without_a_reading_of_its_devices_has_no_figures_of_them(tmp_path: Path) -> None:
-    run = folder_of(unpacked("trl", tmp_path))
+    whole = folder_of(unpacked("trl", tmp_path / "training"))
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
     cut(run)
-    assert answers(run, tmp_path)["characterize"] == cli.OK
-
-
-def damaged(name: str, kind: str, seed: int, folder: Path) -> Path:
-    run = Path(shutil.copytree(folder_of(unpacked(name, folder / "training")), folder / "run"))
-    DAMAGE[kind](run, random.Random(seed))
-    return run
+    assert answers(run, whole, tmp_path)["characterize"] == cli.OK
 
 
 @pytest.mark.parametrize("name", today.some(list(RECORDED), 1))
@@ -50,5 +50,8 @@ def test_a_damaged_recording_ends_no_command_with_a_traceback(
 ) -> None:
     [seed] = draw(1)
     print(f"seed {seed}")
-    codes = answers(damaged(name, kind, seed, tmp_path), tmp_path)
+    whole = folder_of(unpacked(name, tmp_path / "training"))
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    DAMAGE[kind](run, random.Random(seed))
+    codes = answers(run, whole, tmp_path)
     assert set(codes.values()) <= _CODES, codes

@@ -60,7 +60,7 @@ def _points(
 ) -> Iterator[tuple[float, float, str]]:
     """Where every k-th step is drawn, and what it says."""
     order = {step: place for place, step in enumerate(side.numbers)}
-    for step in list(taken)[:: -(-len(taken) // _POINTS)]:
+    for step in list(taken)[:: -(-len(taken) // _POINTS) or 1]:
         x = _EDGE + (_WIDTH - 2 * _EDGE) * (order[step] + 0.5) / len(order)
         y = _HEIGHT - _EDGE - (_HEIGHT - 2 * _EDGE) * taken[step] / most
         yield x, y, f"step {side.numbers[step]}: {seconds(taken[step] / 1e9)} s"
