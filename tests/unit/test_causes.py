@@ -49,6 +49,9 @@ NATURAL_BESIDE = {
     "a queue that takes three steps to fill": 3037,
     "rollout with slack beside an update that grows": 3066,
     "slow evaluations whose tokens explain the others": 3073,
+    "a tail in a rollout that takes three times as long for a token": 393681985,
+    "a tail behind stragglers in each of five steps": 654692570,
+    "gaps of every third step beside rollout that is slow for a while": 122632534,
 }
 """Seeds in which something natural is beside what is to be named, or alone."""
 

@@ -221,6 +221,48 @@ def test_beyond_a_limit_that_most_others_end_at_nothing_is_expected() -> None:
     assert _expected(few, 32, 288) > 0.01
 
 
+def test_what_the_probe_takes_beside_a_slow_stage_is_no_machine_that_is_slow(
+    tables: Tables,
+) -> None:
+    """A window of slow rollouts, in which the probe does more, meets a gap of every third step."""
+    added = longer(tables, f"{GENERATED} AND number BETWEEN 8 AND 12", "2.4")
+    longer(tables, "category = 'overhead.probe' AND number BETWEEN 8 AND 12", "2")
+    tables.sql.execute(
+        f"DELETE FROM ledger WHERE category <> 'overhead.probe' AND NOT ({GENERATED} OR {UPDATED})"
+    )
+    taken(tables, "bubble", f"{mean_s(tables)} / CASE WHEN number % 3 = 0 THEN 2 ELSE 20 END")
+    first, *_ = named(tables)
+    assert first.kind == "slow_rollout"
+    assert "in steps 8 to 12" in first.title
+    assert first.gpu_s == pytest.approx(added, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        ("CASE WHEN number BETWEEN 9 AND 11 THEN 3 ELSE 1 END", "in steps 9 to 11"),
+        ("1 + number / 12", "takes ever longer"),
+    ],
+)
+def test_a_tail_that_tokens_explain_explains_no_slow_rollout(
+    tables: Tables, factor: str, said: str
+) -> None:
+    """Six steps have a trajectory of many tokens; tokens take longer in other steps as well."""
+    tables.sql.execute("UPDATE trajectory SET response_tokens = least(response_tokens, 2000)")
+    for number, times in ((3, 2), (6, 3), (9, 2.5), (10, 2), (14, 3), (17, 2.2)):
+        at = f"(SELECT step_id FROM step WHERE number = {number})"
+        tables.sql.execute(
+            f"UPDATE trajectory SET response_tokens = {2000 * times}"
+            f" WHERE grp = 3 AND sample = 0 AND step_id = {at}"
+        )
+        longer(tables, f"{GENERATED} AND number = {number}", str(times))
+    added = longer(tables, GENERATED, factor)
+    first, *_ = named(tables)
+    assert first.kind == "slow_rollout"
+    assert said in first.title
+    assert first.gpu_s == pytest.approx(added, rel=0.15)
+
+
 def test_a_stage_that_others_wait_for_is_no_machine_that_is_slow(tables: Tables) -> None:
     for category, factor in (
         ("category LIKE 'work.%_logprob'", 25),
@@ -464,6 +506,26 @@ def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(tables: T
     assert first.gpu_s == pytest.approx(added, rel=0.3)
 
 
+def test_stragglers_in_a_row_are_found_before_a_tail_that_has_more(tables: Tables) -> None:
+    """Of each of five steps one is far longer than all but the tail, from which nothing stands out.
+
+    A simulated run's lengths: eleven that lie apart from all others are less likely than five.
+    """
+    lengths = {8: 5097, 10: 4989, 7: 4955, 9: 4956, 11: 4957, 15: 2928, 14: 2012, 17: 1990,
+               2: 1972, 3: 1933, 18: 1916}  # fmt: skip
+    tables.sql.execute("UPDATE trajectory SET response_tokens = 900 + trajectory_id * 577 % 841")
+    tables.sql.execute("UPDATE trajectory SET response_tokens = 300 WHERE grp > 3")
+    for number, tokens in lengths.items():
+        tables.sql.execute(
+            f"UPDATE trajectory SET response_tokens = {tokens} FROM step WHERE grp = 3"
+            f" AND sample = 0 AND step.step_id = trajectory.step_id AND number = {number}"
+        )
+        longer(tables, f"{GENERATED} AND number = {number}", str(tokens / 1740))
+    first, *_ = named(tables)
+    assert first.kind == "straggler"
+    assert first.title.startswith("5 steps waited for 5 trajectories of up to 5,097 tokens; the ")
+
+
 def test_four_that_the_tail_leads_to_expect_one_of_in_a_thousand_are_no_tail(
     tables: Tables,
 ) -> None:
@@ -507,3 +569,20 @@ def test_how_likely_a_pattern_of_very_many_groups_is_never_overflows(groups: int
 def test_what_lies_anywhere_is_in_no_part_of_a_run() -> None:
     likely, _ = _pattern(Counter(random.Random(1).sample(range(40), 12)), 40)
     assert likely > -1
+
+
+@pytest.mark.parametrize("part", [range(3, 11), range(5, 16, 2)])
+def test_a_part_each_step_of_which_has_one_is_found_among_others(part: range) -> None:
+    likely, where = _pattern(Counter([*part, 18, 23, 25, 31]), 32)
+    assert likely < -1.5
+    assert where == part
+
+
+@pytest.mark.parametrize(("steps", "groups"), [(18, 6), (26, 9), (35, 13)])
+def test_a_pattern_is_seen_by_chance_as_often_as_it_says(steps: int, groups: int) -> None:
+    generator, count = random.Random(steps), 1_000
+    found = [
+        _pattern(Counter(generator.choices(range(steps), k=groups)), steps)[0] for _ in range(count)
+    ]
+    for likely in (-0.3, -1.0, -2.0):
+        assert sum(value <= likely for value in found) <= 10**likely * count

@@ -62,6 +62,12 @@ _EXPLAINED: Final = {
 }  # fmt: skip
 """By stage, kinds of causes that explain a part of it, beside those of ranks."""
 
+_TAILS: Final = ("straggler", "long_tail")
+"""Kinds of causes that are many tokens: a baseline by tokens has them."""
+
+_MORE: Final = 2.0
+"""By that factor the steps that have one exceed their baseline more than others do."""
+
 _IDLE: Final = {
     "data": IDLE_SHARE,
     "checkpoint": IDLE_SHARE,
@@ -161,6 +167,8 @@ def _slow_machine(series: Sequence[Series]) -> dict[int, float]:
     """What steps took longer in which half of the stages of small noise did; ``step_id``, ns."""
     slow = defaultdict[int, list[tuple[float, float]]](list)
     for part in series:
+        if part.stage.name == "probe":  # it follows the stages that it is in
+            continue
         longer = part.slightly
         over = longer.ns if longer and longer.form != "growing" else [0.0] * len(part.ns)
         for (step, ns), more in zip(part.ns.items(), over, strict=True):
@@ -172,7 +180,7 @@ def _slow_machine(series: Sequence[Series]) -> dict[int, float]:
         most, loses_ns = max(parts, key=math.prod)
         alike = [part for part in parts if math.log1p(-part[0]) <= math.log1p(-most) / _ALIKE]
         share = median(share for share, _ in alike)
-        here = [part for part in series if step in part.ns]
+        here = [part for part in series if step in part.ns and part.stage.name != "probe"]
         vague = [part for part in here if _SHOWS * part.noise >= -math.log1p(-share)]
         least = max(2, min(_SEVERAL, len(here)), (len(here) - len(vague)) / 2)
         others = [part.ns[step] for part in here if part not in vague]
@@ -198,6 +206,8 @@ def _cause(
     if any(cause.kind == kind for cause, _ in run.found):
         return []
     others = () if part.by_token else _EXPLAINED.get(stage.name, ())
+    if not _tail_exceeds(run, part, over):
+        others = tuple(other for other in others if other not in _TAILS)
     left = _left(run, (*_RANKS, *others), over)
     if not left:
         return []
@@ -219,6 +229,15 @@ def _cause(
         f"step {run.number(step)}: {seconds(left[step])}" for step in saving.worst_steps[:_WORST]
     ]
     return run.cause(kind, title, answer, saving, where=where, noise=noise, worst=worst)
+
+
+def _tail_exceeds(run: Run, part: Series, over: Mapping[int, float]) -> bool:
+    """Whether steps with a tail exceed their baseline more: tokens do not explain it."""
+    apart = {step for cause, by in run.found if cause.kind in _TAILS for step in by.by_step}
+    shares = {step: over.get(step, 0.0) / ns for step, ns in part.ns.items()}
+    tail = [share for step, share in shares.items() if step in apart]
+    others = [share for step, share in shares.items() if step not in apart]
+    return bool(tail) and median(tail) > _MORE * median(others or [0.0])
 
 
 def _left(run: Run, kinds: Sequence[str], over: Mapping[int, float]) -> dict[int, float]:

@@ -31,6 +31,7 @@ from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds
 from rlvr_probe.analysis.causes.thresholds import (
     FEW_KEPT,
+    FOLLOWING,
     GAP,
     GAP_CHANCE,
     LONG_TAIL_SHARE,
@@ -61,6 +62,8 @@ class _Block(NamedTuple):
         size: How many they are.
         expected: How many are expected, no logarithm.
         rare: How likely so many are.
+        gap: How likely the gap is, and the pattern, no logarithm.
+        cut: Whether all were cut at the cap.
     """
 
     common: bool
@@ -70,6 +73,21 @@ class _Block(NamedTuple):
     size: int
     expected: float
     rare: float
+    gap: float
+    cut: bool
+
+    @property
+    def many(self) -> bool:
+        """Whether they are too many for a tail, wherever they are."""
+        return self.rare <= RARE_ALONE or self.expected < RARE_SEVERAL
+
+    @property
+    def natural(self) -> bool:
+        """Whether the tail of all others, or the workload, may have them."""
+        together = self.rare + math.log10(max(self.gap, 1e-300))
+        some = self.pattern <= FOLLOWING and together <= RARE_TOGETHER
+        likely = self.gap > GAP_CHANCE or not (self.many or some)
+        return self.common or self.cut or likely
 
 
 _SLOWER: Final = 3.0
@@ -77,6 +95,9 @@ _SLOWER: Final = 3.0
 
 _SEVERAL: Final = 2
 """Steps with stragglers, from which on these are taken together."""
+
+_WAYS: Final = 2
+"""Ways in which steps follow each other: each, or each second one."""
 
 _PART: Final = 3
 """Fewest steps that are seen to follow each other."""
@@ -130,18 +151,18 @@ def _apart(run: Run, longest: Sequence[Sequence[Any]], every: int) -> list[Cause
                 rare, (pattern, part) = _rare(count, expected), _pattern(hit, run.extent.steps)
                 # What most steps have, wherever they are, is how the workload is.
                 common = len(hit) > run.extent.steps / 2 and pattern > PATTERN
-                blocks.append(_Block(common, rare + pattern, pattern, part, count, expected, rare))
+                gap = _gap_chance(tokens[: count + 1]) * 10**pattern
+                likely, cut = rare + pattern, all(row[5] for row in longest[:count])
+                blocks.append(
+                    _Block(common, likely, pattern, part, count, expected, rare, gap, cut)
+                )
     if not blocks:
         return []
-    block = min(blocks, key=lambda block: (block.common, block.likely))
-    pattern, part, count = block.pattern, block.part, block.size
-    many = block.rare <= RARE_ALONE or block.expected < RARE_SEVERAL
-    some = block.likely <= RARE_TOGETHER
-    chance = _gap_chance(tokens[: count + 1]) * 10**pattern
-    natural = block.common or chance > GAP_CHANCE or not (many or (pattern <= PATTERN and some))
+    block = min(blocks, key=lambda block: (block.natural, block.common, block.likely))
+    pattern, part, count, natural = block.pattern, block.part, block.size, block.natural
     # One that was cut at the cap says nothing of where stragglers are that are many anyway.
     uncut = {row[2:5] for row in longest[:count] if not row[5] and row[2] is not None}
-    if many and uncut:
+    if block.many and uncut:
         pattern, part = _pattern(Counter(step for step, *_ in uncut), run.extent.steps)
     # Where these follow each other, steps elsewhere waited for the tail.
     follow = not natural and pattern <= PATTERN
@@ -250,6 +271,8 @@ def _rare(count: int, expected: float) -> float:
 def _pattern(hit: Counter[int], steps: int) -> tuple[float, range]:
     """How likely groups lie as close in each step, or each second one, of a part of a run.
 
+    Either so many are in that part, or each step of it has one: what is less likely counts.
+
     Args:
         hit: Groups by step.
         steps: Of the run.
@@ -260,6 +283,9 @@ def _pattern(hit: Counter[int], steps: int) -> tuple[float, range]:
     likely, where = 0.0, range(0)
     if len(hit) > _MOST_STEPS:
         return likely, where
+    # As likely is any choice of as many steps; some may be none that the ledger has.
+    steps = max(steps, len(hit))
+    every = _log_choices(steps, len(hit))
     for stride in (1, 2):
         for first, last in combinations(sorted(hit), 2):
             part = range(first, last + 1, stride)
@@ -267,9 +293,13 @@ def _pattern(hit: Counter[int], steps: int) -> tuple[float, range]:
                 inside = sum(hit[step] for step in part)
                 chance = _log_choices(hit.total(), inside) + inside * math.log(len(part) / steps)
                 # So many parts of a run are looked at.
-                tried = (chance + math.log(steps**2 / 2)) / math.log(10)
-                if tried < likely:
-                    likely, where = tried, part
+                tried = [chance + math.log(steps**2 / 2)]
+                if all(step in hit for step in part):
+                    others = _log_choices(steps - len(part), len(hit) - len(part))
+                    places = steps - (last - first)
+                    tried.append(others - every + math.log(_WAYS * places))
+                if min(tried) / math.log(10) < likely:
+                    likely, where = min(tried) / math.log(10), part
     return likely, where
 
 
