@@ -121,6 +121,7 @@ def _starving(run: Run, answer: Answer) -> list[Cause]:
     ) >= thresholds.STARVED_OFTEN and many >= thresholds.MANY_STEPS_STARVED * len(waits)
     if not (often or run.share(saving) >= thresholds.STARVED):
         return []
+    run.usual["starving_trainer"] = thresholds.STARVED_USUAL
     title = (
         f"the trainer waited for rollout in {many} of {len(waits)} steps,"
         f" {seconds(saving.wall_ns / len(waits))} a step"
