@@ -492,11 +492,15 @@ def test_what_no_cause_explains_says_what_would_show_it(tables: Tables) -> None:
     )
 
 
-def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(tables: Tables) -> None:
+@pytest.mark.parametrize("cut", [False, True])
+def test_stragglers_of_several_steps_are_one_cause_with_what_they_cost(
+    tables: Tables, cut: bool
+) -> None:
     """A group of each of four steps generates far more than any other, and its step waits."""
     steps = "(SELECT step_id FROM step WHERE number IN (5, 8, 11, 14))"
     tables.sql.execute(
-        f"UPDATE trajectory SET response_tokens = 40000 WHERE grp = 3 AND step_id IN {steps}"
+        f"UPDATE trajectory SET response_tokens = 40000, truncated = {cut}"
+        f" WHERE grp = 3 AND step_id IN {steps}"
     )
     added = longer(tables, f"{GENERATED} AND number IN (5, 8, 11, 14)", "5")
     first, *_ = named(tables)

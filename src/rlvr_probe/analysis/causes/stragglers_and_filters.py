@@ -85,9 +85,9 @@ class _Block(NamedTuple):
     def natural(self) -> bool:
         """Whether the tail of all others, or the workload, may have them."""
         together = self.rare + math.log10(max(self.gap, 1e-300))
-        some = self.pattern <= FOLLOWING and together <= RARE_TOGETHER
-        likely = self.gap > GAP_CHANCE or not (self.many or some)
-        return self.common or self.cut or likely
+        # Those at the cap are as long as each other: their gap says nothing.
+        some = not self.cut and self.pattern <= FOLLOWING and together <= RARE_TOGETHER
+        return self.common or self.gap > GAP_CHANCE or not (self.many or some)
 
 
 _SLOWER: Final = 3.0
