@@ -52,6 +52,7 @@ NATURAL_BESIDE = {
     "a tail in a rollout that takes three times as long for a token": 393681985,
     "a tail behind stragglers in each of five steps": 654692570,
     "gaps of every third step beside rollout that is slow for a while": 122632534,
+    "a trainer that waits for its queue as in sound runs": 1709848063,
 }
 """Seeds in which something natural is beside what is to be named, or alone."""
 
