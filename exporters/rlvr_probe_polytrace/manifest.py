@@ -81,7 +81,7 @@ def manifest_text(
         iterations=[_iteration(iteration) for iteration in plan.iterations],
         replay=None if launches is None else _replay(launches),
         reward_functions=list(plan.labels.values()),
-        reward_timings=plan.reward_s is not None,
+        reward_timings=plan.reward_times is not None,
         filter_indices=plan.filter is not None,
         not_known=unknown.listed(),
         left_out=plan.left_out,

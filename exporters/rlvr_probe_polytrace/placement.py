@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
+from typing import TypeVar
 
 from rlvr_probe.model.batch import BatchShard, Group
 from rlvr_probe.model.workload import Workload, WorkloadBatch
@@ -31,6 +32,9 @@ __all__ = [
     "hide_controller",
     "rows_of_controller",
 ]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +224,26 @@ class PlannedBatch:
 
     def groups(self) -> Iterator[Group]:
         """The groups in their order; held together only where the trainer had another one."""
+        return self._ordered((group.index, group) for group in self.batch.batch.groups())
+
+    def rows(self) -> Iterator[tuple[int, slice]]:
+        """The groups in their order, each as its index and its rows in the batch."""
+        return self._ordered((group, (group, rows)) for group, rows in self._all_rows())
+
+    def _all_rows(self) -> Iterator[tuple[int, slice]]:
+        shards = (groups_of(self.batch, shard) for shard in self.batch.batch.shards)
+        start = 0
+        for group, members in groupby(chain.from_iterable(shards)):
+            stop = start + sum(1 for _ in members)
+            yield group, slice(start, stop)
+            start = stop
+
+    def _ordered(self, entries: Iterable[tuple[int, _T]]) -> Iterator[_T]:
         written = set[int]() if isinstance(self.order, range) else set(self.order)
-        taken = (
-            group for group in self.batch.batch.groups() if not written or group.index in written
-        )
+        taken = ((index, entry) for index, entry in entries if not written or index in written)
         if list(self.order) == sorted(self.order):
-            yield from taken
-            return
-        by_index = {group.index: group for group in taken}
-        for index in self.order:
-            yield by_index[index]
+            return (entry for _, entry in taken)
+        return map(dict(taken).__getitem__, self.order)
 
 
 @dataclass(frozen=True, slots=True)

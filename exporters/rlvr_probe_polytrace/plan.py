@@ -18,7 +18,7 @@ from rlvr_probe_polytrace.placement import (
     hide_controller,
     rows_of_controller,
 )
-from rlvr_probe_polytrace.reward_times import lag_seconds, reward_seconds
+from rlvr_probe_polytrace.reward_times import RewardTimes, reward_times
 from rlvr_probe_polytrace.survey import Survey, check_workload, drop, survey
 
 __all__ = ["REASONS", "Plan", "make_plan"]
@@ -39,9 +39,7 @@ class Plan:
         labels: Name of each reward function as written, by its position in the trainer.
         tools: Name of each tool as written.
         sources: Name of each source of the data as written.
-        reward_s: Per batch, reward time of each data-parallel rank, s; None unless known for all.
-        lag_s: Per batch, seconds from the end of its rollout until its slowest rank was rewarded
-            too; None where that is not known.
+        reward_times: Per batch, reward time of each data-parallel rank; None unless known for all.
         cut: Batches without some of the groups that were trained on.
         filter: Which prompts the trainer took; None if it took all, or the format cannot say it.
         max_prompt_tokens: Longest seen, tokens.
@@ -60,8 +58,7 @@ class Plan:
     labels: Mapping[int, str]
     tools: Mapping[str | None, str]
     sources: Mapping[str | None, str]
-    reward_s: tuple[Mapping[int, float], ...] | None
-    lag_s: tuple[float | None, ...]
+    reward_times: tuple[RewardTimes, ...] | None
     cut: frozenset[int]
     filter: Filter | None
     max_prompt_tokens: int
@@ -102,7 +99,7 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
         notes.append(_why_dropped(dropped))
     notes += _placement_notes(placement)
     cap = _cap(workload, surveyed, notes)
-    reward_s = _reward_times(planned, layouts, placement, notes) if surveyed.packed else None
+    times = _reward_times(planned, layouts, placement, notes) if surveyed.packed else None
     selected, note = make_filter(planned)
     if selected is not None and not surveyed.packed:
         selected = None
@@ -132,11 +129,7 @@ def make_plan(workload: Workload, *, keep_names: bool, flavor: str | None = None
             source: source if keep_names else f"s{number}"
             for number, source in enumerate(_sources(planned), 1)
         },
-        reward_s=reward_s,
-        lag_s=tuple(
-            None if reward_s is None else lag_seconds(batch, layout, placement)
-            for batch, layout in zip(planned, layouts, strict=True)
-        ),
+        reward_times=times,
         cut=frozenset(batch.index for old, batch in batches if old in surveyed.cut),
         filter=selected,
         max_prompt_tokens=max(
@@ -178,10 +171,10 @@ def _reward_times(
     layouts: Sequence[Layout],
     placement: Placement,
     notes: list[str],
-) -> tuple[Mapping[int, float], ...] | None:
-    """Per batch, reward time of each data-parallel rank, s; None unless known for all."""
+) -> tuple[RewardTimes, ...] | None:
+    """Per batch, reward time of each data-parallel rank; None unless known for all."""
     times = [
-        reward_seconds(batch, layout, placement)
+        reward_times(batch, layout, placement)
         for batch, layout in zip(planned, layouts, strict=True)
     ]
     known = tuple(time for time in times if time is not None)

@@ -130,7 +130,7 @@ def make_launches(plan: Plan) -> Launches | None:
     chosen = tuple(plan.iterations[position] for position in replayed)
     skipped = tuple(sorted(set(range(len(shapes))).difference(replayed)))
     repo = _repo(plan, chosen)
-    if repo == "verl" and plan.reward_s is not None:
+    if repo == "verl" and plan.reward_times is not None:
         notes.append(
             "replayed as verl, without reward time: rllm takes one batch per group, in groups "
             "counted from 0"
@@ -155,7 +155,7 @@ def _one_per_group(plan: Plan, shapes: Sequence[tuple[int, ...]]) -> Launches:
             f"{len(skipped)} of {len(shapes)} iterations have no suite config: their batches "
             "differ in size, and PolyTrace has one batch size per launch"
         )
-    if plan.reward_s is not None:
+    if plan.reward_times is not None:
         notes.append("replayed as verl, without reward time: rllm has no filter")
     return Launches(tuple(launches), tuple(skipped), tuple(notes))
 
@@ -169,7 +169,7 @@ def _repo(plan: Plan, chosen: Sequence[Iteration]) -> str:
     if not plan.surveyed.packed:
         return "search_r1"
     dense = [iteration.batches for iteration in chosen] == [(n,) for n in range(len(chosen))]
-    return "rllm" if plan.reward_s is not None and dense else "verl"
+    return "rllm" if plan.reward_times is not None and dense else "verl"
 
 
 def _launch(plan: Plan, chosen: tuple[Iteration, ...], repo: str, group: int | None) -> Launch:
@@ -347,7 +347,9 @@ def _as_rllm(seconds: dict[str, float], plan: Plan, iteration: Iteration) -> Non
     for timer in ("reward", "adv"):
         seconds.pop(timer, None)
     # NaN where one is unknown; what is not finite is not written.
-    lags = [plan.lag_s[index] for index in iteration.batches]
+    lags = [
+        plan.reward_times[index].lag_s if plan.reward_times else None for index in iteration.batches
+    ]
     if "gen" in seconds:
         seconds["gen"] += sum(math.nan if lag is None else lag for lag in lags)
     seen = {stage for other in plan.iterations for stage in other.stage_s}

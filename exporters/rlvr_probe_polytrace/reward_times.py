@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
 
-from rlvr_probe.model.batch import BatchShard, RewardCall
+from rlvr_probe.model.batch import BatchShard
+from rlvr_probe.model.turns import turn_ends
 from rlvr_probe_polytrace.placement import (
     Layout,
     Placement,
@@ -16,12 +19,31 @@ from rlvr_probe_polytrace.placement import (
 )
 from rlvr_probe_polytrace.x_rlvr import seconds
 
-__all__ = ["lag_seconds", "reward_seconds"]
+__all__ = ["RewardTimes", "reward_times"]
+
+_Calls = list[tuple[int, int, int | None]]
+"""Start and end of calls, and end of the rollout of their shard, ns."""
+
+_EVER_NS: Final = -(1 << 63)
+"""Before any time."""
 
 
-def reward_seconds(
-    planned: PlannedBatch, layout: Layout, placement: Placement, *, lag: bool = False
-) -> dict[int, float] | None:
+@dataclass(frozen=True, slots=True)
+class RewardTimes:
+    """Wall seconds of reward work.
+
+    Attributes:
+        reward_s: All of it, by data-parallel rank.
+        lag_s: From the end of the rollout until its slowest rank is rewarded too; None if unknown.
+            That is by how much rllm's ``gen`` is longer than the rollout: each of its workers
+            rewards what it generated at once, and does not wait for the others.
+    """
+
+    reward_s: Mapping[int, float]
+    lag_s: float | None
+
+
+def reward_times(planned: PlannedBatch, layout: Layout, placement: Placement) -> RewardTimes | None:
     """Wall seconds of reward work by data-parallel rank; None unless known for each: not 0 s.
 
     A call that rewarded whole batches counts on every rank that holds rows of its process: each
@@ -35,82 +57,57 @@ def reward_seconds(
         planned: The batch.
         layout: Where its groups started.
         placement: Data-parallel ranks.
-        lag: Count only what lies behind the rollout of the process.
     """
-    dp_of_group = _placed(layout, placement)
-    # Of each data-parallel rank: by process, and whether they verified a placed trajectory.
-    calls = defaultdict[int, dict[tuple[int | None, bool], list[RewardCall]]](dict)
-    generated: dict[int, int] = {}
-    for shard in planned.batch.batch.shards:
-        groups = list(groups_of(planned.batch, shard))
-        own = _ranks_of(planned, shard, groups, dp_of_group, placement)
-        if lag and shard.end_ns is None:
-            return None
-        from_ns = shard.end_ns if lag else None
-        shard_calls = [(call, _of_one_row(shard, call)) for call in shard.calls]
-        if len(own) > 1 and any(alone and call.row is None for call, alone in shard_calls):
-            return None
-        rows = {call.row for call in shard.calls if call.row is not None}
-        if rows and all(alone for _, alone in shard_calls):
-            wanted = {row for row, group in enumerate(groups) if group in dp_of_group}
-            if not wanted <= rows:
-                return None
-        for call, alone in shard_calls:
-            ranks, elsewhere = own, alone and call.process != shard.process
-            if call.row is not None:
-                placed = dp_of_group.get(groups[call.row])
-                if placed is None:
-                    continue
-                end_ns = _generated_ns(shard, call)
-                if end_ns is None:
-                    return None
-                generated[placed] = max(end_ns, generated.get(placed, end_ns))
-                ranks = {placed}
-            key = (None if elsewhere else call.process), call.row is not None
-            for dp_rank in ranks:
-                noted = calls[dp_rank].setdefault(key, [])
-                noted += [call] if from_ns is None else _after(from_ns, [call])
-    if calls.keys() != set(range(placement.dp_size)):
-        return None
-    return {
-        dp_rank: seconds(
-            max(
-                _busy_ns(_after(generated[dp_rank], members) if verified else members)
-                for (_, verified), members in calls[dp_rank].items()
-            )
-        )
-        for dp_rank in range(placement.dp_size)
-    }
-
-
-def lag_seconds(planned: PlannedBatch, layout: Layout, placement: Placement) -> float | None:
-    """Seconds from the end of the rollout until its slowest rank is rewarded too; None if unknown.
-
-    That is by how much rllm's ``gen`` is longer than the rollout: each of its workers rewards what
-    it generated at once, and does not wait for the others.
-    """
-    lags = reward_seconds(planned, layout, placement, lag=True)
-    if lags is None:
-        return None
-    dp_of_group = _placed(layout, placement)
-    rollouts = dict[int, int]()
-    for shard in planned.batch.batch.shards:
-        if shard.start_ns is None or shard.end_ns is None:
-            return None
-        took_ns = shard.end_ns - shard.start_ns
-        groups = groups_of(planned.batch, shard)
-        for dp_rank in _ranks_of(planned, shard, groups, dp_of_group, placement):
-            rollouts[dp_rank] = max(took_ns, rollouts.get(dp_rank, 0))
-    done_s = max(seconds(took_ns) + lags[dp_rank] for dp_rank, took_ns in rollouts.items())
-    return done_s - seconds(max(rollouts.values()))
-
-
-def _placed(layout: Layout, placement: Placement) -> dict[int, int]:
-    """Data-parallel rank of each group."""
-    return {
+    dp_of_group = {
         group: placement.dp_rank(head)
         for group, head in zip(layout.groups, layout.heads, strict=True)
     }
+    # Of each data-parallel rank: by process, and whether they verified a placed trajectory.
+    calls = defaultdict[int, dict[tuple[int | None, bool], _Calls]](dict)
+    generated, rollouts = dict[int, int](), dict[int, int]()
+    has_rollouts = True
+    for shard in planned.batch.batch.shards:
+        groups = list(groups_of(planned.batch, shard))
+        own = _ranks_of(planned, shard, groups, dp_of_group, placement)
+        if shard.start_ns is None or shard.end_ns is None:
+            has_rollouts = False
+        else:
+            took_ns = shard.end_ns - shard.start_ns
+            rollouts |= {rank: max(took_ns, rollouts.get(rank, 0)) for rank in own}
+        if not _are_attributed(shard, groups, own, dp_of_group):
+            return None
+        ends = turn_ends(shard.turns, len(groups))
+        for process, row, samples, start_ns, end_ns in shard.calls.intervals():
+            ranks, other = own, process != shard.process and (row is not None or samples == 1)
+            if row is not None:
+                placed = dp_of_group.get(groups[row])
+                if placed is None:
+                    continue
+                made_ns = _generated_ns(shard, row, start_ns, ends[row])
+                if made_ns is None:
+                    return None
+                generated[placed] = max(made_ns, generated.get(placed, made_ns))
+                ranks = {placed}
+            key = (None if other else process), row is not None
+            for rank in ranks:
+                calls[rank].setdefault(key, []).append((start_ns, end_ns, shard.end_ns))
+    if calls.keys() != set(range(placement.dp_size)):
+        return None
+
+    def work_s(rank: int, *, lag: bool) -> float:
+        """Of the slowest process of a rank; with ``lag``, what lies behind its rollout."""
+        return seconds(
+            max(
+                _busy_ns(members, generated[rank] if verified else _EVER_NS, lag=lag)
+                for (_, verified), members in calls[rank].items()
+            )
+        )
+
+    lag_s = None
+    if has_rollouts:
+        done_s = max(seconds(ns) + work_s(rank, lag=True) for rank, ns in rollouts.items())
+        lag_s = done_s - seconds(max(rollouts.values()))
+    return RewardTimes({rank: work_s(rank, lag=False) for rank in range(placement.dp_size)}, lag_s)
 
 
 def _ranks_of(
@@ -126,35 +123,57 @@ def _ranks_of(
     return {dp_of_group[group] for group in groups if group in dp_of_group}
 
 
-def _generated_ns(shard: BatchShard, call: RewardCall) -> int | None:
-    """When the trajectory that ``call`` verified was generated, or all of its shard; None: unknown.
+def _are_attributed(
+    shard: BatchShard, groups: Sequence[int], own: Set[int], dp_of_group: Mapping[int, int]
+) -> bool:
+    """Whether it is known on which rank each call counts, and none is missing."""
+    rows, whole = set[int](), False
+    for process, row, samples, *_ in shard.calls.intervals():
+        if row is not None:
+            rows.add(row)
+        elif process == shard.process or samples != 1:
+            whole = True
+        elif len(own) > 1:
+            return False
+    written = (row for row, group in enumerate(groups) if group in dp_of_group)
+    return whole or not rows or rows.issuperset(written)
+
+
+def _generated_ns(
+    shard: BatchShard, row: int, start_ns: int, turn_end_ns: int | None
+) -> int | None:
+    """When what a call verified was generated, or all of its shard; None: unknown.
 
     The rollout of a shard may lie around the verification of what was generated in it.
+
+    Args:
+        shard: Of the call.
+        row: What it verified.
+        start_ns: When it started.
+        turn_end_ns: End of the last turn of the row, where it is known.
     """
-    turns = shard.turns.get(call.row or 0)
-    if turns:
-        return turns[-1].end_ns
-    return shard.end_ns if shard.end_ns is not None and shard.end_ns <= call.start_ns else None
+    if turn_end_ns is not None or shard.turns.get(row):
+        return turn_end_ns
+    return shard.end_ns if shard.end_ns is not None and shard.end_ns <= start_ns else None
 
 
-def _after(from_ns: int, calls: Iterable[RewardCall]) -> Iterator[RewardCall]:
-    """What of ``calls`` lies after a time."""
-    for call in calls:
-        if call.end_ns > from_ns:
-            yield replace(call, start_ns=max(call.start_ns, from_ns))
+def _busy_ns(calls: _Calls, from_ns: int, *, lag: bool) -> int:
+    """Time after ``from_ns`` in which at least one of ``calls`` ran: asynchronous ones overlap.
 
-
-def _of_one_row(shard: BatchShard, call: RewardCall) -> bool:
-    """Whether a call is of one row of its shard, and not of all."""
-    return call.row is not None or (call.process != shard.process and call.samples == 1)
-
-
-def _busy_ns(calls: Iterable[RewardCall]) -> int:
-    """Time in which at least one of ``calls`` ran, ns: asynchronous functions overlap."""
-    busy = 0
-    until: int | None = None
-    for call in sorted(calls, key=lambda call: call.start_ns):
-        start = call.start_ns if until is None else max(call.start_ns, until)
-        busy += max(0, call.end_ns - start)
-        until = call.end_ns if until is None else max(until, call.end_ns)
-    return busy
+    Args:
+        calls: As :data:`_Calls`.
+        from_ns: Where counting starts.
+        lag: Count only what lies behind the rollout of the shard.
+    """
+    if lag:
+        calls = [
+            (start_ns if ended_ns is None else max(start_ns, ended_ns), end_ns, None)
+            for start_ns, end_ns, ended_ns in calls
+        ]
+    busy_ns, until_ns = 0, from_ns
+    for start_ns, end_ns, _ in sorted(calls, key=itemgetter(0)):
+        begin_ns = until_ns if start_ns < until_ns else start_ns
+        if end_ns > begin_ns:
+            busy_ns += end_ns - begin_ns
+            until_ns = end_ns
+    return busy_ns

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import sub
 
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import Batch, BatchShard
+from rlvr_probe.model.turns import turn_counts
 from rlvr_probe.model.workload import Iteration, LeftOut, Workload, WorkloadBatch
 from rlvr_probe_polytrace.files import MULTITURN_FLAVOR, PACKED_FLAVOR
 from rlvr_probe_polytrace.placement import groups_of
@@ -123,12 +125,13 @@ def survey(workload: Workload, flavor: str | None) -> Survey:
 
 def _count(result: Survey, shard: BatchShard) -> None:
     result.rows += len(shard.response_tokens)
-    rows = {row for row, turns in shard.turns.items() if len(turns) > 1}
+    rows = {row for row, count in turn_counts(shard.turns).items() if count > 1}
     result.several += len(rows.union(shard.tool_calls))
-    for runs, length in zip(shard.loss_runs or (), shard.response_tokens, strict=False):
-        added = length - sum(runs[::2])
-        result.foreign += added > 0
-        result.foreign_tokens += added
+    trained = shard.loss_of_rows
+    if trained is not None:
+        added = [*map(sub, shard.response_tokens, trained)]
+        result.foreign += sum(tokens > 0 for tokens in added)
+        result.foreign_tokens += sum(added)
 
 
 def _find_ragged(result: Survey, batch: WorkloadBatch) -> None:

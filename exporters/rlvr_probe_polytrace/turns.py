@@ -211,7 +211,7 @@ def multiturn_records(
     """
     extender = Extender(planned.batch, placement.tp, labels, sources)
     for number, group in enumerate(planned.groups()):
-        dp_rank = placement.dp_rank(extender.engine(group.trajectories[0]))
+        dp_rank = placement.dp_rank(extender.engine(group.trajectories[0].row))
         share = shares.setdefault(dp_rank, Share())
         row = share.prompts
         share.add(
@@ -249,7 +249,7 @@ def multiturn_records(
                 validate=False,
                 prompt_group_id=number,
                 sample_id=position,
-                x_rlvr=extender.of_trajectory(group, position, row, dp_rank),
+                x_rlvr=extender.of_trajectory(group.index, sample, position, row, dp_rank),
             )
 
 

@@ -103,8 +103,8 @@ def _step_records(
             unknown,
         )
         yield step_file(MULTITURN, number), records
-    if plan.reward_s is not None:
-        times = plan.reward_s[number]
+    if plan.reward_times is not None:
+        times = plan.reward_times[number].reward_s
         yield step_file(REWARDS, number), _reward_records(planned, plan.placement, shares, times)
     for share in shares.values():
         totals.groups += share.prompts
@@ -125,24 +125,26 @@ def _packed_records(
     """
     placement = plan.placement
     extender = Extender(planned.batch, placement.tp, plan.labels, plan.sources)
-    for group in planned.groups():
-        head = group.trajectories[0]
-        responses = [sample.response_tokens for sample in group.trajectories]
-        dp_rank = placement.dp_rank(extender.engine(head))
+    shards = planned.batch.batch.shards
+    prompts = [tokens for shard in shards for tokens in shard.prompt_tokens]
+    responses = [tokens for shard in shards for tokens in shard.response_tokens]
+    for group, rows in planned.rows():
+        prompt, output = prompts[rows.start], responses[rows]
+        dp_rank = placement.dp_rank(extender.engine(rows.start))
         share = shares.setdefault(dp_rank, Share())
         local_index = share.prompts
-        share.add(head.prompt_tokens, responses)
+        share.add(prompt, output)
         yield PackedRecord(
             step=planned.batch.index,
             rank=dp_rank * placement.tp,
             tp_rank=0,
             dp_rank=dp_rank,
             local_index=local_index,
-            input=head.prompt_tokens,
-            output=responses,
-            n_sampling=len(responses),
+            input=prompt,
+            output=output,
+            n_sampling=len(output),
             validate=False,
-            x_rlvr=extender.of_group(group),
+            x_rlvr=extender.of_group(group, rows, output),
         )
 
 
@@ -171,7 +173,7 @@ def _reward_records(
 
 def _launch_texts(plan: Plan, launch: Launch) -> Iterator[tuple[str, Iterable[str]]]:
     """Name and lines of every file of a launch."""
-    yield SUITE, suite_text(launch, reward_files=plan.reward_s is not None).splitlines()
+    yield SUITE, suite_text(launch, reward_files=plan.reward_times is not None).splitlines()
     yield ENV, env_text(launch).splitlines()
     if launch.timed:
         yield FORMAL_LOG, formal_lines(launch.iterations, plan, launch.repo)

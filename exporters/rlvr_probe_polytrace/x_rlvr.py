@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any, Final, TypeVar
 
-from rlvr_probe.model.batch import Group, Trajectory
+from rlvr_probe.model.batch import Batch, BatchShard, Trajectory
+from rlvr_probe.model.turns import cached_tokens, turn_ends
 from rlvr_probe.model.workload import WorkloadBatch
 from rlvr_probe_polytrace.placement import engines_of_processes
 from rlvr_probe_polytrace.records import SCHEMA_VERSION, Extension, TrajectoryExtension
@@ -16,6 +17,9 @@ __all__ = ["Extender", "seconds"]
 
 _T = TypeVar("_T")
 
+_OF_PROMPT: Final = ("rank", "finish_reason", "loss_tokens")
+"""Columns that the record of a trajectory says otherwise, or has no place for."""
+
 
 def seconds(ns: int) -> float:
     """Nanoseconds as seconds, rounded to what they resolve."""
@@ -23,7 +27,7 @@ def seconds(ns: int) -> float:
 
 
 class Extender:
-    """Makes the ``x_rlvr`` objects of one batch."""
+    """Makes the ``x_rlvr`` objects of one batch, of its rows in columns."""
 
     def __init__(
         self,
@@ -37,88 +41,118 @@ class Extender:
         self._tp = tp
         self._labels = labels
         self._sources = sources
-        self._engines = engines_of_processes(batch, tp)
-        self._ranks = {
-            shard.process: batch.ranks.get(shard.process, shard.rank)
-            for shard in batch.batch.shards
+        self._engine_of = engines_of_processes(batch, tp)
+        columns = dict[str, list[Any]]()
+        for shard in batch.batch.shards:
+            for name, column in self._of_shard(shard).items():
+                columns.setdefault(name, []).extend(column)
+        self._engines: list[int | None] = columns["engine_id"]
+        self._origins = columns.pop("source")
+        self._columns = {name: column for name, column in columns.items() if _known(column)}
+        self._rewards = _Rewards(batch.batch)
+
+    def engine(self, row: int) -> int | None:
+        """Index of the engine that served a row of the batch; None if unknown."""
+        return self._engines[row]
+
+    def of_group(self, group: int, rows: slice, responses: Sequence[int]) -> Extension:
+        """Of the samples of one prompt: lists with one entry per sample.
+
+        Args:
+            group: Index of the prompt in the batch.
+            rows: Of the batch.
+            responses: Their lengths, tokens.
+        """
+        columns: dict[str, Any] = {
+            name: _known(column[rows]) for name, column in self._columns.items()
         }
-
-    def engine(self, sample: Trajectory) -> int | None:
-        """Index of the engine that served ``sample``; None if unknown."""
-        return self._engines[sample.process] if sample.engine is None else sample.engine
-
-    def of_group(self, group: Group) -> Extension:
-        """Of the samples of one prompt: lists with one entry per sample."""
-        samples = group.trajectories
-        policies = [sample.policy_version for sample in samples]
-        rows = [self._of_sample(sample) for sample in samples]
-        columns: dict[str, Any] = {key: _known(row[key] for row in rows) for key in rows[0]}
+        loss = columns.pop("loss_tokens", None)
+        if loss is not None:
+            # Tokens in the loss, where they are not whole responses.
+            pairs = zip(loss, responses, strict=True)
+            if any(tokens is not None and tokens != length for tokens, length in pairs):
+                columns["loss_tokens"] = loss
         return Extension(
-            policy_version=policies[0] if len(set(policies)) == 1 else _known(policies),
-            rank=_known(self._rank(sample) for sample in samples),
-            finish_reason=_known(_finish_reason(sample) for sample in samples),
-            loss_tokens=_loss_tokens(samples),
+            policy_version=self._batch.batch.policy_version,
             **columns,
-            **self._of_group(group, samples, list),
+            **self._of_rows(group, rows, list),
         )
 
     def of_trajectory(
-        self, group: Group, position: int, row: int, dp_rank: int
+        self, group: int, sample: Trajectory, position: int, row: int, dp_rank: int
     ) -> TrajectoryExtension:
         """Of one trajectory: what :meth:`of_group` has in lists, and the times of its turns.
 
         Args:
-            group: Its prompt.
-            position: Of the trajectory in it.
+            group: Index of its prompt in the batch.
+            sample: The trajectory.
+            position: Of the trajectory among those of its prompt.
             row: Of the prompt on its data-parallel rank.
             dp_rank: That rank.
         """
-        sample = group.trajectories[position]
-        calls = sample.tool_calls
+        calls, at = sample.tool_calls, sample.row
+        since = self._batch.origin_ns.get(sample.process)
         return TrajectoryExtension(
             policy_version=sample.policy_version,
-            turn_start_s=_known(self._since(sample, turn.start_ns) for turn in sample.turns),
-            tool_start_s=_known(self._since(sample, call.start_ns) for call in calls),
-            tool_status=_known(call.status for call in calls),
+            turn_start_s=_known([_since(turn.start_ns, since) for turn in sample.turns]),
+            tool_start_s=_known([_since(call.start_ns, since) for call in calls]),
+            tool_status=_known([call.status for call in calls]),
             batch_data_id=row,
             rollout_offset=position,
             dp_rank=dp_rank,
             rank=dp_rank * self._tp,
-            **self._of_sample(sample),
-            **self._of_group(group, [sample], lambda column: column[0]),
+            **{
+                name: column[at] for name, column in self._columns.items() if name not in _OF_PROMPT
+            },
+            **self._of_rows(group, slice(at, at + 1), lambda column: column[0]),
         )
 
-    def _of_sample(self, sample: Trajectory) -> dict[str, Any]:
-        """Policy, engine, times and cache of one sample; unknown ones are None."""
-        oldest, newest = sample.policy_versions or (None, None)
+    def _of_shard(self, shard: BatchShard) -> dict[str, Sequence[Any]]:
+        """What is known of each row of a shard, by field; unknown ones are None."""
+        size = len(shard.response_tokens)
+        unknown: Sequence[Any] = [None] * size
+        batch, process = self._batch, shard.process
+        engine, since = self._engine_of[process], batch.origin_ns.get(process)
+        versions = unknown if shard.policy_versions is None else shard.policy_versions
+        starts: Sequence[int | None] = [shard.start_ns] * size
+        if shard.times_ns is not None:
+            starts = [times and times[0] for times in shard.times_ns]
         # Without recorded turns the end is unknown: the batch may end later.
-        end_ns = sample.turns[-1].end_ns if sample.turns else None
-        # Prompt tokens found in the prefix cache over all turns, if known for each.
-        cached = [turn.cached_tokens for turn in sample.turns]
-        known = [count for count in cached if count is not None]
+        ends = turn_ends(shard.turns, size)
+        loss = shard.loss_of_rows
+        # True rank where an engine has several; unknown where another process reported it.
+        rank = None if self._tp == 1 or engine is None else batch.ranks.get(process, shard.rank)
         return {
-            "policy_version_min": oldest,
-            "policy_version_max": newest,
-            "engine_id": self.engine(sample),
-            "start_s": self._since(sample, sample.start_ns),
-            "end_s": self._since(sample, end_ns),
-            "cached_tokens": sum(known) if known and len(known) == len(cached) else None,
+            "policy_version_min": [pair and pair[0] for pair in versions],
+            "policy_version_max": [pair and pair[1] for pair in versions],
+            "engine_id": [
+                engine if served is None else served for served in shard.engines or unknown
+            ],
+            "rank": [rank] * size,
+            "start_s": [_since(start_ns, since) for start_ns in starts],
+            "end_s": [_since(end_ns, since) for end_ns in ends],
+            "finish_reason": unknown
+            if shard.truncated is None
+            else ["length" if cut else "stop" for cut in shard.truncated],
+            "cached_tokens": cached_tokens(shard.turns, size),
+            "source": unknown if shard.sources is None else shard.sources,
+            "loss_tokens": unknown if loss is None else loss,
         }
 
-    def _of_group(
-        self, group: Group, samples: Sequence[Trajectory], shape: Callable[[list[Any]], object]
+    def _of_rows(
+        self, group: int, rows: slice, shape: Callable[[list[Any]], object]
     ) -> dict[str, Any]:
         """Prompt, step, filter and rewards; ``shape`` makes a value of one entry per sample."""
         batch, inner = self._batch, self._batch.batch
-        rewards, times = _reward_columns(samples)
+        rewards, times = self._rewards.of(rows)
         values: dict[str, Any] = {
             "v": SCHEMA_VERSION,
-            "prompt_uid": f"s{batch.session}t{inner.step}b{inner.ordinal}g{group.index}",
+            "prompt_uid": f"s{batch.session}t{inner.step}b{inner.ordinal}g{group}",
             "trainer_step": inner.step,
-            "kept": None if inner.kept is None else group.index in inner.kept,
-            "used": None if inner.used is None else group.index in inner.used,
-            "not_finite": self._not_finite(samples) or None,
-            "source": self._sources.get(samples[0].source),
+            "kept": None if inner.kept is None else group in inner.kept,
+            "used": None if inner.used is None else group in inner.used,
+            "not_finite": self._not_finite(rows) or None,
+            "source": self._sources.get(self._origins[rows.start]),
         }
         if len(self._labels) == 1:
             for index, column in rewards.items():
@@ -131,58 +165,81 @@ class Extender:
                 values[key] = by_name or None
         return values
 
-    def _not_finite(self, samples: Sequence[Trajectory]) -> dict[str, int]:
+    def _not_finite(self, rows: slice) -> dict[str, int]:
         """How often each function gave NaN or infinity, if any did: JSON holds neither."""
-        counts = Counter(
-            self._labels[reward.index]
-            for sample in samples
-            for reward in sample.rewards
-            if reward.value is not None and not math.isfinite(reward.value)
+        counts = Counter[str]()
+        for index, odd in self._rewards.odd.items():
+            counts[self._labels[index]] += sum(row in odd for row in range(rows.start, rows.stop))
+        return {label: count for label, count in sorted(counts.items()) if count}
+
+
+class _Rewards:
+    """Rewards of a batch, and times of verification, by position of the function.
+
+    Attributes:
+        odd: Rows whose reward is NaN or infinite, of functions that gave any.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.odd = dict[int, set[int]]()
+        self._values = dict[int, list[float | None]]()
+        self._times = dict[int, list[float | None]]()
+        # Positions that each row has: one object for all rows of a shard.
+        self._functions = list[frozenset[int]]()
+        size = batch.rows
+        for shard in batch.shards:
+            begin = len(self._functions)
+            own = frozenset(column.index for column in shard.rewards)
+            self._functions += [own] * len(shard.response_tokens)
+            for column in shard.rewards:
+                index, values = column.index, [*column.values]
+                finite = _put(self._values, index, begin, values, size)
+                if finite.count(None) > values.count(None):
+                    pairs = enumerate(zip(values, finite, strict=True), begin)
+                    odd = {
+                        row for row, (value, kept) in pairs if value is not None and kept is None
+                    }
+                    self.odd.setdefault(index, set()).update(odd)
+                if column.verify_s is not None:
+                    _put(self._times, index, begin, column.verify_s, size)
+
+    def of(
+        self, rows: slice
+    ) -> tuple[dict[int, list[float | None]], dict[int, list[float | None]]]:
+        """Rewards of some rows, and times where any is known, by position of the function."""
+        functions = frozenset[int]().union(*{*self._functions[rows]})
+        times = {index: column[rows] for index, column in self._times.items()}
+        return (
+            {index: self._values[index][rows] for index in functions},
+            {index: column for index, column in times.items() if _known(column)},
         )
-        return dict(sorted(counts.items()))
-
-    def _rank(self, sample: Trajectory) -> int | None:
-        """True rank where an engine has several; unknown where another process reported it."""
-        if self._tp == 1 or self._engines[sample.process] is None:
-            return None
-        return self._ranks[sample.process]
-
-    def _since(self, sample: Trajectory, at_ns: int | None) -> float | None:
-        """``at_ns`` in s since the first rollout of the batch on the same machine started."""
-        origin_ns = self._batch.origin_ns.get(sample.process)
-        return None if at_ns is None or origin_ns is None else seconds(at_ns - origin_ns)
 
 
-def _known(values: Iterable[_T | None]) -> list[_T | None] | None:
-    """``values`` as a list, or None if none of them is known."""
-    listed = list(values)
-    return None if all(value is None for value in listed) else listed
+def _put(
+    columns: dict[int, list[float | None]],
+    index: int,
+    begin: int,
+    values: Sequence[float | None],
+    size: int,
+) -> list[float | None]:
+    """Put the finite ones of ``values`` into the column ``index``, which is ``size`` long."""
+    finite = list(map(_finite, values))
+    if index not in columns:
+        columns[index] = [None] * size
+    columns[index][begin : begin + len(finite)] = finite
+    return finite
 
 
-def _finish_reason(sample: Trajectory) -> str | None:
-    if sample.truncated is None:
-        return None
-    return "length" if sample.truncated else "stop"
+def _finite(value: float | None) -> float | None:
+    # JSON has no NaN and no infinity: how many they are is in not_finite.
+    return float(value) if value is not None and isfinite(value) else None
 
 
-def _loss_tokens(samples: Sequence[Trajectory]) -> list[int | None] | None:
-    """Tokens in the loss, where they are not whole responses."""
-    if all(sample.loss_tokens in (None, sample.response_tokens) for sample in samples):
-        return None
-    return [sample.loss_tokens for sample in samples]
+def _since(at_ns: int | None, origin_ns: int | None) -> float | None:
+    """``at_ns`` in s since the first rollout of the batch on the same machine started."""
+    return None if at_ns is None or origin_ns is None else seconds(at_ns - origin_ns)
 
 
-def _reward_columns(
-    samples: Sequence[Trajectory],
-) -> tuple[dict[int, list[float | None]], dict[int, list[float | None]]]:
-    """Rewards, and times of verification, by position of the function: one entry per sample."""
-    rewards: dict[int, list[float | None]] = {}
-    times: dict[int, list[float | None]] = {}
-    for position, sample in enumerate(samples):
-        for reward in sample.rewards:
-            for columns, value in ((rewards, reward.value), (times, reward.verify_s)):
-                column = columns.setdefault(reward.index, [None] * len(samples))
-                # JSON has no NaN and no infinity: how many they are is in not_finite.
-                if value is not None and math.isfinite(value):
-                    column[position] = float(value)
-    return rewards, {index: column for index, column in times.items() if _known(column)}
+def _known(values: list[_T | None]) -> list[_T | None] | None:
+    """``values``, or None if none of them is known."""
+    return None if values.count(None) == len(values) else values

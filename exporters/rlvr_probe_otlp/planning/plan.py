@@ -135,7 +135,7 @@ class Plan:
                 batch.ordinal,
                 shard.offset,
                 len(shard.response_tokens),
-                sum(turn_counts(shard.turns)),
+                sum(turn_counts(shard.turns).values()),
                 sum(map(len, shard.tool_calls.values())),
                 len(shard.calls),
                 len(shard.rewards),

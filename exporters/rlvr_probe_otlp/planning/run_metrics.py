@@ -218,7 +218,7 @@ def _count_batch(meter: Meter, step: Step, batch: Batch, model: Attributes) -> N
 
 
 def _count_turns(meter: Meter, shard: BatchShard, mode: Mapping[str, Value]) -> None:
-    meter.observe("rlvr.trajectory.turns", turn_counts(shard.turns), **mode)
+    meter.observe("rlvr.trajectory.turns", turn_counts(shard.turns).values(), **mode)
     meter.observe("rlvr.turn.duration", turn_seconds(shard.turns), **mode)
     tools = dict[tuple[str | None, str | None], list[float]]()
     for calls in shard.tool_calls.values():

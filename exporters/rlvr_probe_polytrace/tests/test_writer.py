@@ -29,6 +29,7 @@ from rlvr_probe_polytrace.tests.workloads import (
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.exporter import WorkloadExporter
 from rlvr_probe.model.batch import Batch, RewardCall, RewardColumn, Turn
+from rlvr_probe.model.reward_calls import RewardCallColumns
 from rlvr_probe.model.workload import Iteration, WorkloadBatch
 
 KEYS = [
@@ -193,8 +194,10 @@ def test_reward_time_is_the_work_of_the_slowest_rank(tmp_path: Path) -> None:
 
 def test_reward_calls_that_overlap_count_once(tmp_path: Path) -> None:
     seconds = [(1.0, 2.0), (1.5, 2.25), (1.75, 2.0), (3.0, 3.5)]
-    calls = [RewardCall(10, "f", int(a * 1e9), int(b * 1e9), 4) for a, b in seconds]
-    directory = write(workload([one_shard(calls=calls[::-1])]), tmp_path / "w")
+    calls = RewardCallColumns()
+    for start_s, end_s in reversed(seconds):
+        calls.append(RewardCall(10, "f", int(start_s * 1e9), int(end_s * 1e9), 4))
+    directory = write(workload([one_shard(calls=calls)]), tmp_path / "w")
     assert lines(directory / "reward_timings_step_0.jsonl")[0]["reward_time_s"] == 1.75
 
 

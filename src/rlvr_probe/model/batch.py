@@ -141,11 +141,17 @@ class BatchShard:
     """Where the prompt of each row is from; None where no column was named."""
 
     @property
-    def loss_tokens(self) -> int | None:
-        """Those of all its rows, as of a :class:`Trajectory`."""
+    def loss_of_rows(self) -> Sequence[int] | None:
+        """``loss_tokens`` of each row, as of a :class:`Trajectory`."""
         if isinstance(self.loss_runs, RaggedColumn):
-            return self.loss_runs.alternate_sum()
-        return None if self.loss_runs is None else sum(sum(runs[::2]) for runs in self.loss_runs)
+            return self.loss_runs.alternate_sums()
+        return None if self.loss_runs is None else [sum(runs[::2]) for runs in self.loss_runs]
+
+    @property
+    def loss_tokens(self) -> int | None:
+        """Those of all its rows."""
+        rows = self.loss_of_rows
+        return None if rows is None else sum(rows)
 
 
 @dataclass(slots=True)

@@ -76,13 +76,13 @@ class RaggedColumn(LazyColumn[Sequence[int]]):
     def __len__(self) -> int:
         return len(self._ends)
 
-    def alternate_sum(self) -> int:
-        """Sum of the first, third, fifth and so on number of every list."""
-        values = self._values
-        if len(values) == len(self._ends) and all(map(lt, chain((0,), self._ends), self._ends)):
-            return sum(values)
-        ends = pairwise(chain((0,), self._ends))
-        return sum(sum(values[begin:end:2]) for begin, end in ends)
+    def alternate_sums(self) -> Sequence[int]:
+        """Sum of the first, third, fifth and so on number of each list."""
+        if len(self._values) == len(self._ends) and all(
+            map(lt, chain((0,), self._ends), self._ends)
+        ):
+            return self._values
+        return [sum(values[::2]) for values in self]
 
 
 class SparseColumn(LazyColumn["int | None"]):

@@ -105,6 +105,10 @@ class RewardCallColumns(LazyColumn[RewardCall]):
             for number in numbers
         }
 
+    def intervals(self) -> Iterator[tuple[int, int | None, int | None, int, int]]:
+        """Process, row, samples, start and end, ns, of each call; makes none of them."""
+        return zip(self._process, self._rows, self._samples, self._start, self._end, strict=True)
+
     def of_rows(self, rows: Container[int | None]) -> Iterator[RewardCall]:
         """The calls that each verified one of ``rows``; makes none of the others."""
         return (self[at] for at, row in enumerate(self._rows) if row is not None and row in rows)

@@ -14,7 +14,7 @@ from rlvr_probe.model.columns import LazyColumn, RowIndex, SparseColumn
 
 __all__ = [
     "LooseCall", "LooseCallColumns", "Request", "RequestColumns", "ToolCall", "ToolColumns", "Turn",
-    "TurnColumns", "tool_times", "turn_counts", "turn_seconds",
+    "TurnColumns", "cached_tokens", "tool_times", "turn_counts", "turn_ends", "turn_seconds",
 ]  # fmt: skip
 
 
@@ -261,9 +261,36 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
     def __len__(self) -> int:
         return len(set(self._rows))
 
-    def counts(self) -> Iterable[int]:
+    def counts(self) -> Mapping[int, int]:
         """How many turns each row has, of those that have any, in no order; makes none of them."""
-        return Counter(self._rows).values()
+        return Counter(self._rows)
+
+    def ends(self, size: int) -> list[int | None]:
+        """End of the last turn of each of ``size`` rows, ns; None where it has none."""
+        ends: list[int | None] = [None] * size
+        last: list[tuple[int, int] | None] = [None] * size
+        for row, turn, start_ns, end_ns in zip(
+            self._rows, self._turns, self._start, self._end, strict=True
+        ):
+            place, before = (turn, start_ns), last[row]
+            if before is None or place >= before:
+                last[row], ends[row] = place, end_ns
+        return ends
+
+    def cached(self, size: int) -> list[int | None]:
+        """Cached prompt tokens of all turns of each of ``size`` rows, where all are known."""
+        if self._cached.unknown() == len(self._cached):
+            return [None] * size
+        sums: list[int | None] = [None] * size
+        unknown = set[int]()
+        for row, tokens in zip(self._rows, self._cached, strict=True):
+            if tokens is None:
+                unknown.add(row)
+            else:
+                sums[row] = (sums[row] or 0) + tokens
+        for row in unknown:
+            sums[row] = None
+        return sums
 
     def seconds(self) -> Iterator[float]:
         """How long each turn took, s, in the order in which they were recorded."""
@@ -288,9 +315,34 @@ class TurnColumns(Mapping[int, tuple[Turn, ...]]):
         )
 
 
-def turn_counts(turns: Mapping[int, tuple[Turn, ...]]) -> Iterable[int]:
+def turn_counts(turns: Mapping[int, tuple[Turn, ...]]) -> Mapping[int, int]:
     """How many turns each row has, of those that have any, in no order."""
-    return turns.counts() if isinstance(turns, TurnColumns) else map(len, turns.values())
+    if isinstance(turns, TurnColumns):
+        return turns.counts()
+    return {row: len(recorded) for row, recorded in turns.items()}
+
+
+def turn_ends(turns: Mapping[int, tuple[Turn, ...]], size: int) -> list[int | None]:
+    """End of the last turn of each of ``size`` rows, ns; None where it is unknown, or none is."""
+    if isinstance(turns, TurnColumns):
+        return turns.ends(size)
+    every = (turns.get(row) for row in range(size))
+    return [recorded[-1].end_ns if recorded else None for recorded in every]
+
+
+def cached_tokens(turns: Mapping[int, tuple[Turn, ...]], size: int) -> list[int | None]:
+    """Prompt tokens of all turns of each of ``size`` rows that an engine's cache held.
+
+    None where it has no turn, or one of which that is unknown.
+    """
+    if isinstance(turns, TurnColumns):
+        return turns.cached(size)
+    sums = list[int | None]()
+    for row in range(size):
+        counts = [turn.cached_tokens for turn in turns.get(row, ())]
+        known = [count for count in counts if count is not None]
+        sums.append(sum(known) if known and len(known) == len(counts) else None)
+    return sums
 
 
 def turn_seconds(turns: Mapping[int, tuple[Turn, ...]]) -> Iterator[float]:

@@ -97,7 +97,7 @@ def turns(batches: Sequence[Batch]) -> dict[str, Any] | None:
     shards = [shard for batch in batches for shard in batch.shards]
     counts = Counter[int]()
     for shard in shards:
-        counts.update(turn_counts(shard.turns))
+        counts.update(turn_counts(shard.turns).values())
     if not counts:
         return None
     return {
