@@ -108,6 +108,34 @@ def test_a_pair_that_differs_in_lengths_only_is_called_that(corpus: Corpus) -> N
     assert update.low < 1 < update.high < 1.1
 
 
+def test_a_token_that_takes_longer_is_named_by_itself(corpus: Corpus) -> None:
+    side = corpus.asked(BEFORE, read_side)
+    paces = {step: 2e7 * (1 + 0.002 * (step % 3)) for step in side.numbers}
+    slower = {step: 1.05 * ns for step, ns in paces.items()}
+    found = compare(replace(side, paces=paces), replace(side, paces=slower))
+    [token] = found.changed
+    assert token.title == "a token of rollout"
+    assert token.times == pytest.approx(1.05, rel=0.01)
+    # The steps took no longer: it is no reason to fail.
+    assert not found.step.changed
+    assert found.fails(0.03) == []
+
+
+def test_what_takes_place_too_rarely_changes_no_step(corpus: Corpus) -> None:
+    def with_evaluations(side: Side, seconds: float) -> Side:
+        ns = dict.fromkeys([*side.numbers][4::6], seconds * 1e9)
+        taken = replace(side.taken, ns={**side.taken.ns, "evaluation": ns})
+        whole = {step: took + ns.get(step, 0.0) for step, took in side.whole.items()}
+        return replace(side, taken=taken, whole=whole)
+
+    side = corpus.asked(BEFORE, read_side)
+    found = compare(with_evaluations(side, 10), with_evaluations(side, 60))
+    assert not found.differs
+    assert found.step.times is not None
+    assert found.step.low is not None
+    assert found.step.low < 1 < found.step.times
+
+
 def test_settings_that_differ_are_there_and_so_is_the_stage_that_stops_scaling(
     corpus: Corpus,
 ) -> None:

@@ -116,7 +116,7 @@ _NAMED: Final = 4
 def slow_stages(run: Run) -> list[Cause]:
     """Stages above their baseline, as far as no cause that was found before explains it."""
     taken = stage_times(run.tables)
-    series, answer = series_of(taken, own_pace_by_step(run)), taken.answer
+    series, answer = series_of(taken, own_pace_by_step(run.tables)), taken.answer
     # What hangs takes long by itself.
     hung = any(cause.kind == "unfinished" for cause, _ in run.found)
     slow = {} if hung else _left(run, _RANKS, _slow_machine(series))
@@ -294,7 +294,7 @@ def _warm_up(run: Run, series: Sequence[Series], answer: Answer) -> list[Cause]:
             longer = max(0.0, part.whole[step] - usual)
             over[step] = over.get(step, 0.0) + longer
             of[part.stage] = of.get(part.stage, 0.0) + longer
-    paces = pace_by_step(run)
+    paces = pace_by_step(run.tables)
     if len(paces) > ENOUGH:
         [step, ns], *later = paces
         waits = {row["step_id"]: row["ns"] for row in fetched_by_step(run).dicts}

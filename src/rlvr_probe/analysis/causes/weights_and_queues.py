@@ -24,6 +24,7 @@ from rlvr_probe.analysis.causes.builder import Run
 from rlvr_probe.analysis.causes.cause import Cause, Saving, per_cent, seconds, times
 from rlvr_probe.analysis.results import Answer, query_by_step
 from rlvr_probe.analysis.statements import statements
+from rlvr_probe.recording.tables import Tables
 
 __all__ = [
     "fetched_by_step", "is_asynchronous", "moved_by_step", "own_pace_by_step", "pace_by_step",
@@ -84,23 +85,23 @@ def fetched_by_step(run: Run) -> Answer:
     return run.ask(_SQL["fetched"])
 
 
-def pace_by_step(run: Run) -> list[tuple[int, float]]:
+def pace_by_step(tables: Tables) -> list[tuple[int, float]]:
     """``step_id`` and ns of a token, of what asynchronous rollout generated for it.
 
     That of the first step is its warm-up; what was started meanwhile for the second is omitted.
     """
-    rows = query_by_step(run.tables, _SQL["paces"], beside=True).rows
+    rows = query_by_step(tables, _SQL["paces"], beside=True).rows
     first, *later = [(step, ns) for step, ns, _ in rows] or [(0, 0.0)]
     late = len(later) > 1 and later[0][1] > thresholds.LONGER * later[1][1]
     return [first, *later[late:]]
 
 
-def own_pace_by_step(run: Run) -> dict[int, tuple[float, float]]:
+def own_pace_by_step(tables: Tables) -> dict[int, tuple[float, float]]:
     """By ``step_id``, of what a step generated: ns of a token, and share of turns in trajectories.
 
     Empty without times of its turns.
     """
-    rows = query_by_step(run.tables, _SQL["paces"], beside=False).rows
+    rows = query_by_step(tables, _SQL["paces"], beside=False).rows
     return {step: (ns, share) for step, ns, share in rows if share and share > 0}
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from rlvr_probe.analysis.causes import Cause
 from rlvr_probe.analysis.causes.baselines import ENOUGH, change_of
 from rlvr_probe.analysis.comparison.shift import Shift, shift_of
-from rlvr_probe.analysis.comparison.side import Side, Steps, read_side
+from rlvr_probe.analysis.comparison.side import TOKEN, Side, Steps, read_side
 from rlvr_probe.analysis.stages import ALL, STAGES, Stage
 
 __all__ = ["Change", "Comparison", "Side", "Steps", "compare", "read_side"]
@@ -148,7 +148,7 @@ class Comparison:
 
 def compare(before: Side, after: Side) -> Comparison:
     """What differs between two sides."""
-    stages = [stage for stage in STAGES if before.times(stage) or after.times(stage)]
+    stages = [stage for stage in (*STAGES, TOKEN) if before.times(stage) or after.times(stage)]
     shifts = {stage.name: _shifted(before, after, stage) for stage in stages}
     sigmas = _sigmas(1 + sum(shift is not None for shift in shifts.values()))
     changes = [_change(before, after, stage, shifts[stage.name], sigmas) for stage in stages]
@@ -189,7 +189,8 @@ class _Shifted:
 
 def _shifted(before: Side, after: Side, stage: Stage) -> _Shifted | None:
     """What differs in a stage; None where it is too small to matter, or too rare to know."""
-    if not any((side.mean_s(stage) or 0.0) >= _COUNTS * side.whole_s for side in (before, after)):
+    counts = ((side.mean_s(stage) or 0.0) >= _COUNTS * side.whole_s for side in (before, after))
+    if stage != TOKEN and not any(counts):
         return None
     first, second = (list(side.times(stage).values()) for side in (before, after))
     kinds = list(zip(before.tokens(stage), after.tokens(stage), strict=False))
@@ -231,10 +232,13 @@ def _step(
     """All stages together: what each would take, and takes, for the tokens of the run after."""
     # Errors add up in full: stages follow the same tokens.
     usual, level, error, known = 0.0, 0.0, 0.0, False
+    changes = [change for change in changes if change.name != TOKEN.name]
     for change in changes:
         shifted, first_s, then_s = shifts[change.name], change.before or 0.0, change.after or 0.0
         if shifted is None:
+            # What so few occasions differ by may all be chance.
             usual, level = usual + first_s, level + then_s
+            error += abs(then_s - first_s)
             continue
         known, expected_s = True, first_s * shifted.shift.lengths
         longer_s = expected_s * (shifted.shift.times - 1) * shifted.share

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Final
 
 from rlvr_probe.analysis.causes import Cause, find_causes
+from rlvr_probe.analysis.causes.weights_and_queues import own_pace_by_step, pace_by_step
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.results import query
 from rlvr_probe.analysis.stages import ALL, Stage, Taken, finished_steps, stage_times
@@ -16,9 +17,13 @@ from rlvr_probe.analysis.statements import statements
 from rlvr_probe.exceptions import RecordingError
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["Side", "Steps", "read_side"]
+__all__ = ["TOKEN", "Side", "Steps", "read_side"]
 
 _SQL: Final = statements(__name__)
+
+TOKEN: Final = Stage("token", "a token of rollout", (), "train")
+"""The median time of a token: how long rollout takes is up to its longest trajectory and to tools,
+which differ far more; beside the training it takes no time of a step."""
 
 Steps = tuple[int, int]
 """First and last number of a range of steps, as the trainer logs them."""
@@ -43,6 +48,8 @@ class Side:
         causes: Of the whole run; none where only some steps are compared.
         taken: What stages took.
         whole: What every step took, by ``step_id``, ns of wall time.
+        paces: ns of a token of what was generated in a step, or beside the training for it, by
+            ``step_id``; empty unless turns have times of their own.
     """
 
     source: str
@@ -53,6 +60,7 @@ class Side:
     causes: Sequence[Cause]
     taken: Taken
     whole: Mapping[int, float]
+    paces: Mapping[int, float]
 
     @property
     def steps(self) -> Steps:
@@ -61,7 +69,8 @@ class Side:
 
     def times(self, stage: Stage) -> Mapping[int, float]:
         """What it took, by ``step_id``, ns; steps in which it did not take place are absent."""
-        taken = self.whole if stage == ALL else self.taken.ns.get(stage.name, {})
+        apart = {ALL: self.whole, TOKEN: self.paces}
+        taken = apart[stage] if stage in apart else self.taken.ns.get(stage.name, {})
         return {step: taken[step] for step in self.numbers if taken.get(step)}
 
     def mean_s(self, stage: Stage) -> float | None:
@@ -105,6 +114,7 @@ def read_side(tables: Tables, steps: Steps | None = None) -> Side:
             f"{tables.source} has steps {min(numbers)} to {max(numbers)}, of which the first of a"
             f" session warms up and is not compared; expected some of steps {first} to {last}"
         )
+    own = {step: ns for step, (ns, _) in own_pace_by_step(tables).items()}
     return Side(
         source=tables.source,
         gpus=len(ledger.gpus),
@@ -114,6 +124,7 @@ def read_side(tables: Tables, steps: Steps | None = None) -> Side:
         causes=find_causes(tables) if steps is None else (),
         taken=taken,
         whole={step: ns for step, _, ns in kept},
+        paces=own or dict(pace_by_step(tables)[1:]),
     )
 
 
