@@ -36,11 +36,8 @@ _LENGTHS: Final = (0.6, 0.8, 1.25, 1.6)
 _STAGES: Final[dict[str, Callable[[float, Course], Lasting]]] = {
     "update": SlowUpdate, "logprob": SlowLogprob, "rollout": SlowRollout,
 }  # fmt: skip
-_NAMED: Final[dict[str, tuple[set[str], ...]]] = {
-    "update": ({"update"},), "logprob": ({"logprob"},),
-    "rollout": ({"rollout"}, {"token"}, {"rollout", "token"}),
-}  # fmt: skip
-"""What may be named of each: a token of rollout is an estimate of its own."""
+_OF_ENGINES: Final = {"token", "evaluation"}
+"""What takes longer as well where engines do."""
 
 _APART: Final = 100_000
 """Seeds between the draws of one scenario."""
@@ -73,7 +70,9 @@ def _pairs(seed: int) -> Iterator[tuple[str, bool]]:
     stage = draw.choice(stages)
     fault = _STAGES[stage](_SLOWER, steps)
     slow = compare(before, _side(replace(base, seed=seed + 2 * _APART, faults=(fault,))))
-    yield f"slow {stage}", {change.name for change in slow.changed} in _NAMED[stage]
+    named = {change.name for change in slow.changed}
+    of_it = {stage} | (_OF_ENGINES if stage == "rollout" else set())
+    yield f"slow {stage}", bool(named - {"evaluation"}) and named <= of_it
     lengths = replace(base.lengths, median=base.lengths.median * draw.choice(_LENGTHS))
     longer = compare(before, _side(replace(base, seed=seed + 3 * _APART, lengths=lengths)))
     yield "lengths", longer.lengths_only
