@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from rlvr_probe.model.batch import Trajectory
+from rlvr_probe.model.requests import Request
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.model.turns import Request
 
 __all__ = ["TestAnswers"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
+from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.model.turns import Request, RequestColumns
 from rlvr_probe.reading import digest
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render

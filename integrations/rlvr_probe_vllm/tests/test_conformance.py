@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from rlvr_probe_vllm.tests import releases
 
+from rlvr_probe.model.requests import Request
 from rlvr_probe.model.trace import Trace
-from rlvr_probe.model.turns import Request
 from rlvr_probe.recording import read_run
 from tests.surroundings import surroundings
 from tests.wheels import numbers

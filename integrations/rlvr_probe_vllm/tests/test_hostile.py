@@ -23,7 +23,7 @@ import rlvr_probe
 from rlvr_probe import guard
 from rlvr_probe.adapter import HookPoint
 from rlvr_probe.config import Config
-from rlvr_probe.model.turns import Request
+from rlvr_probe.model.requests import Request
 from rlvr_probe.recording import read_run
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.device_series import DeviceSeries
-from rlvr_probe.model.turns import LooseCall, Request
+from rlvr_probe.model.requests import Request
+from rlvr_probe.model.turns import LooseCall
 
 __all__ = [
     "Attempt", "OpenSpan", "Process", "ProcessState", "RewardWork", "Rpc", "Session", "Span",

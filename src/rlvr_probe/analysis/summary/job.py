@@ -11,8 +11,8 @@ from typing import Any, Final
 from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.columns import firsts_of
+from rlvr_probe.model.requests import RequestColumns
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
-from rlvr_probe.model.turns import RequestColumns
 
 __all__ = [
     "TIMES",

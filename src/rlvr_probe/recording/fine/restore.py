@@ -15,17 +15,10 @@ import msgspec
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn, PairColumn, RaggedColumn, SparseColumn
+from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.reward_calls import RewardCallColumns
 from rlvr_probe.model.trace import Attempt
-from rlvr_probe.model.turns import (
-    LooseCall,
-    LooseCallColumns,
-    Request,
-    RequestColumns,
-    ToolCall,
-    ToolColumns,
-    TurnColumns,
-)
+from rlvr_probe.model.turns import LooseCall, LooseCallColumns, ToolCall, ToolColumns, TurnColumns
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.schema import statements
 from rlvr_probe.recording.store import FineStore
