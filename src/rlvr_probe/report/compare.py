@@ -110,8 +110,8 @@ def _stages(found: Comparison) -> list[Block]:
         "<changed": lambda change: _when(change) if change.changed else "",
     }
     return table(
-        "Stages (mean s of a step; B by A)", columns, [found.step, *found.stages], head=16,
-        what="stages",
+        "Stages (mean s of a step, or of a token; B by A)", columns, [found.step, *found.stages],
+        head=16, what="stages",
     )  # fmt: skip
 
 

@@ -41,9 +41,8 @@ def grown(run: Run) -> list[Cause]:
     for kind, place, step, ns in query_by_step(run.tables, _SQL["series"]).rows:
         series[kind, place].append((step, ns))
     series["slow_weight_sync", ""] = moved_by_step(run, "weight_sync")
-    series["slow_rollout", ""] = pace_by_step(run.tables)[
-        1:
-    ]  # the first one is left to its warm-up
+    # The first one is left to its warm-up.
+    series["slow_rollout", ""] = pace_by_step(run.tables)[1:]
     causes = list[Cause]()
     for (kind, place), points in series.items():
         points = [(step, ns) for step, ns in points if ns]

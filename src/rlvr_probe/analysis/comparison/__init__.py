@@ -82,8 +82,10 @@ class Change:
 
     @property
     def costs(self) -> float:
-        """What it takes longer than before for as many tokens, in the mean of a step."""
-        return (self.after or 0.0) * (1 - 1 / self.level) if self.changed and self.level else 0.0
+        """What it takes longer than before for as many tokens, in the mean of a step; a token 0."""
+        if not self.changed or not self.level or self.name == TOKEN.name:
+            return 0.0
+        return (self.after or 0.0) * (1 - 1 / self.level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Comparison:
         before, after: The sides.
         settings: By name, what they were made with, where that differs; None where it is unknown.
         step: All stages together.
-        stages: Those that took place, in the order of a step.
+        stages: Those that took place, in the order of a step, and ``token``.
         tokens: Kinds of tokens.
         causes: Of both, by kind and place: the share of the run that it costs, None where it is not
             named.

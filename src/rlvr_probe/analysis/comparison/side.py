@@ -74,9 +74,13 @@ class Side:
         return {step: taken[step] for step in self.numbers if taken.get(step)}
 
     def mean_s(self, stage: Stage) -> float | None:
-        """What it took in the mean of all steps, s; None if it never took place."""
+        """What it took in the mean of all steps, s; None if it never took place.
+
+        A token: in the mean of the steps in which that is known.
+        """
         times = self.times(stage)
-        return sum(times.values()) / len(self.numbers) / 1e9 if times else None
+        steps = times if stage == TOKEN else self.numbers
+        return sum(times.values()) / len(steps) / 1e9 if times else None
 
     @property
     def whole_s(self) -> float:
