@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections.abc import Sequence
 
@@ -17,7 +18,15 @@ from rlvr_probe.model.columns import (
     unknown_in,
 )
 from rlvr_probe.model.reward_calls import RewardCall, RewardCallColumns
-from rlvr_probe.model.turns import ToolCall, ToolColumns, tool_times
+from rlvr_probe.model.turns import (
+    ToolCall,
+    ToolColumns,
+    TurnColumns,
+    cached_tokens,
+    tool_times,
+    turn_counts,
+    turn_ends,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +104,26 @@ def test_times_of_tool_calls() -> None:
 def test_a_distribution_of_counts_is_that_of_the_values(values: Sequence[int]) -> None:
     counts = {value: list(values).count(value) for value in values}
     assert distribution_of(counts) == distribution(sorted(values))
+
+
+def test_turns_in_columns_say_what_turns_one_by_one_do() -> None:
+    draw = random.Random(7)
+    for _ in range(200):
+        size, count = draw.randrange(1, 6), draw.randrange(12)
+        entries = [
+            (draw.randrange(size), draw.randrange(3), draw.randrange(50), draw.choice((-1, 0, 9)))
+            for _ in range(count)
+        ]
+        rows, turns, starts, cached = (
+            ([*column] for column in zip(*entries, strict=True)) if (entries) else ([], [], [], [])
+        )
+        zeros = array("q", [0] * count)
+        columns = TurnColumns(
+            rows=array("q", rows), turns=array("q", turns), prompt_tokens=zeros,
+            response_tokens=zeros, cached_tokens=array("q", cached), start_ns=array("q", starts),
+            end_ns=array("q", range(count)), request=array("q", [-1] * count),
+        )  # fmt: skip
+        plain = dict(columns)
+        assert turn_ends(columns, size) == turn_ends(plain, size)
+        assert cached_tokens(columns, size) == cached_tokens(plain, size)
+        assert turn_counts(columns) == turn_counts(plain)
