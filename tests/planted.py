@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -41,6 +41,8 @@ ASLEEP: Final = Path(__file__).with_name("asleep")
 """What a training needs in its ``PYTHONPATH`` to sleep."""
 
 _DISTURBANCE: Final = Path(__file__).with_name("disturbance.py")
+_LAST_LINE_S: Final = 10.0
+"""How long a disturbance has to end by itself once the training has."""
 
 Kind = Literal[
     "reward",
@@ -147,6 +149,8 @@ def disturbed(planted: Planted | None, steps: Path, books: Path) -> Iterator[Non
     with subprocess.Popen(command, env=environment) as process:
         try:
             yield
+            with suppress(subprocess.TimeoutExpired):  # it has the last of its book to write
+                process.wait(_LAST_LINE_S)
         finally:
             process.terminate()
 
