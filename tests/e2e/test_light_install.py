@@ -82,7 +82,7 @@ def test_an_installer_only_adds_our_own_dependencies(
     new = would_install(python, f"rlvr-probe{extra} @ {wheel.as_uri()}")
     assert "rlvr-probe" in new
     assert set(new) & set(versions) == set()
-    added = CORE_NAMES | ({"duckdb"} if extra else set())
+    added = CORE_NAMES | ({"duckdb", "nanoarrow"} if extra else set())
     assert set(new) - {"rlvr-probe"} == added - set(versions)
 
 

@@ -433,7 +433,7 @@ def test_without_duckdb_what_is_coarse_is_read_where_that_is_asked_for(
     expected = over_steps(tmp_path / "run")
     assert any(shard.turns for step in whole.steps() for b in step.batches for shard in b.shards)
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(ProbeError, match=r"joined with duckdb, not installed .* pip install"):
+    with pytest.raises(ProbeError, match=r"not installed here: duckdb; install with pip"):
         read_run(tmp_path / "run")
     trace = read_run(tmp_path / "run", strict=False)
     assert [note for note in trace.notes if note not in whole.notes] == [

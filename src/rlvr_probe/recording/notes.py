@@ -59,12 +59,12 @@ def loose(counts: Counter[str]) -> list[str]:
     return found
 
 
-def omitted(processes: Sequence[Recorded]) -> list[str]:
-    """That single trajectories are omitted where DuckDB is missing, which joins them."""
+def omitted(processes: Sequence[Recorded], missing: Sequence[str]) -> list[str]:
+    """That single trajectories are omitted where libraries are missing that join them."""
     if not any(FINE.keys() & process.journal.totals for process in processes):
         return []
     return [
-        "turns, tool calls and verifications are omitted: duckdb not installed;"
+        f"turns, tool calls and verifications are omitted: {', '.join(missing)} not installed;"
         " pip install 'rlvr-probe[cli]'"
     ]
 

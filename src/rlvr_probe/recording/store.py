@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FineStore", "PackedRows", "no_collection"]
 
+_NEEDED: Final = ("duckdb", "nanoarrow")
+"""Join rows of single trajectories, and hand them to a trace."""
+
 _HELD: Final = 64
 """Files that are kept open."""
 
@@ -61,6 +64,7 @@ class FineStore:
         numbers: Of each process, by its key.
         rows: How many were taken, by table.
         has_requests: Requests of engines were joined.
+        missing: Libraries that it needs and that are not installed here.
         size_b: Journals that its rows are of, bytes.
     """
 
@@ -79,14 +83,14 @@ class FineStore:
             threads: Of DuckDB; by default one for each core.
             whole: See above.
             signals: Whether Ctrl-C, and a handled SIGTERM, end queries.
-            strict: Whether a row raises where DuckDB is missing; else none is taken.
+            strict: Whether a row raises where a library is missing; else none is taken.
             hold: Whether files are kept open: not where another process takes their columns.
         """
         self.whole = whole
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
         self.has_requests, self.size_b = False, 0
-        self._is_missing = find_spec("duckdb") is None
+        self.missing = [name for name in _NEEDED if find_spec(name) is None]
         self._strict = strict
         self._threads, self._signals = threads, signals
         self._batches = 0
@@ -103,7 +107,7 @@ class FineStore:
     @property
     def sink(self) -> FineStore | None:
         """What takes the rows: this, or nothing."""
-        return None if self._is_missing and not self._strict else self
+        return None if self.missing and not self._strict else self
 
     def number(self, process: str) -> int:
         """The number of a process."""
@@ -113,13 +117,14 @@ class FineStore:
         """The database with all tables, and what brings rows there, until :meth:`close`.
 
         Raises:
-            ProbeError: DuckDB is not installed.
+            ProbeError: A library is missing.
         """
         if self._opened is None:
-            if self._is_missing:
+            if self.missing:
                 raise ProbeError(
-                    "this recording holds single trajectories, which are joined with duckdb, not"
-                    " installed here; install with pip install 'rlvr-probe[cli]'"
+                    f"this recording holds single trajectories, which {' and '.join(_NEEDED)} join;"
+                    f" not installed here: {', '.join(self.missing)}; install with pip install"
+                    " 'rlvr-probe[cli]'"
                 )
             from rlvr_probe.recording.tables.database import connect_tables
 

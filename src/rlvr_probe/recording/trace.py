@@ -181,7 +181,7 @@ def _build(loaded: Loaded, machine: Machine, store: FineStore) -> _Built:
             *notes.not_reached(unreached),
             *notes.untrained(untrained),
             *notes.loose(loose),
-            *(notes.omitted(processes) if store.sink is None else ()),
+            *(notes.omitted(processes, store.missing) if store.sink is None else ()),
             *notes.reduced(processes),
             *notes.overflows(processes),
             *unread(sidecars),

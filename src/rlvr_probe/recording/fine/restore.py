@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import accumulate, groupby, zip_longest
-from math import nan
+from itertools import accumulate, compress, count, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from rlvr_probe.model.batch import BatchShard, RewardColumn
 from rlvr_probe.model.columns import MeasureColumn, PairColumn, RaggedColumn, SparseColumn
@@ -19,6 +15,7 @@ from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.reward_calls import RewardCallColumns
 from rlvr_probe.model.trace import Attempt
 from rlvr_probe.model.turns import LooseCall, LooseCallColumns, ToolCall, ToolColumns, TurnColumns
+from rlvr_probe.recording.arrow import columns_by_first
 from rlvr_probe.recording.fine.join import Part
 from rlvr_probe.recording.schema import statements
 from rlvr_probe.recording.store import FineStore
@@ -42,62 +39,59 @@ def restore(store: FineStore, attempts: Sequence[Attempt], parts: Sequence[Part]
         attempts: Of the run.
         parts: Their places are their numbers.
     """
-    rows = store.rows
-    asked = ["trajectories", "masks"]
-    if store.has_requests:
-        asked.append("requests")
-    if rows["q_turn"]:
-        asked += ["turns_of_requests" if store.has_requests else "turns", "calls"]
-    if rows["q_tool"]:
-        asked.append("tools")
-    if rows["q_verification"]:
-        asked += ["verifications", "rewards"]
-    restoring = _Restoring(attempts, parts)
-    for name, answer in _answers(store, asked):
-        getattr(restoring, name.partition("_of_")[0])(answer)
-
-
-def _answers(store: FineStore, names: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
-    """What queries answer, by name; the next one is asked while an answer is used."""
     sql, _ = store.open()
-    texts = statements("rlvr_probe.recording.fine", "restore.sql")
-    with ThreadPoolExecutor(1, "rlvr-probe-restore") as beside:
-        coming = beside.submit(_ask, sql, texts[names[0]])
-        for name, following in zip_longest(names, names[1:]):
-            answer = coming.result()
-            if following is not None:
-                coming = beside.submit(_ask, sql, texts[following])
-            yield name, answer
-
-
-def _ask(sql: duckdb.DuckDBPyConnection, text: str) -> list[Any]:
-    return sql.execute(text).fetchall()
+    restoring = _Restoring(sql, attempts, parts)
+    restoring.trajectories()
+    restoring.masks()
+    if store.has_requests:
+        restoring.requests()
+    if store.rows["q_turn"]:
+        restoring.turns("turns_of_requests" if store.has_requests else "turns")
+        restoring.calls()
+    if store.rows["q_tool"]:
+        restoring.tools()
+    if store.rows["q_verification"]:
+        restoring.verifications()
+        restoring.rewards()
 
 
 class _Restoring:
     """Gives what each query of ``restore.sql`` answers to the trace."""
 
-    def __init__(self, attempts: Sequence[Attempt], parts: Sequence[Part]) -> None:
-        self._attempts, self._parts = attempts, parts
+    def __init__(
+        self,
+        sql: duckdb.DuckDBPyConnection,
+        attempts: Sequence[Attempt],
+        parts: Sequence[Part],
+    ) -> None:
+        self._sql, self._attempts, self._parts = sql, attempts, parts
+        self._texts = statements("rlvr_probe.recording.fine", "restore.sql")
         self._requests: Sequence[Request] = ()
 
-    def trajectories(self, rows: Sequence[Any]) -> None:
-        for n, text in rows:
+    def _rows(self, name: str) -> list[Any]:
+        return self._sql.execute(self._texts[name]).fetchall()
+
+    def _columns(self, name: str, *values: Any) -> Iterator[tuple[int, list[array[Any]]]]:
+        return columns_by_first(self._sql, self._texts[name], values)
+
+    def trajectories(self) -> None:
+        for n, columns in self._columns("trajectories"):
             part = self._parts[n]
-            _give_trajectories(part.shard, part.row.spans is not None, text)
+            _give_trajectories(part.shard, part.row.spans is not None, *columns)
 
-    def masks(self, rows: Sequence[Any]) -> None:
-        for n, tokens, sizes in rows:
-            self._parts[n].shard.loss_runs = RaggedColumn.of(
-                array("I", msgspec.json.decode(tokens)),
-                array("Q", accumulate(msgspec.json.decode(sizes))),
-            )
+    def masks(self) -> None:
+        self._sql.execute(self._texts["masked"])
+        tokens = {n: column for n, [column] in self._columns("masks")}
+        for n, [sizes] in self._columns("mask_sizes"):
+            ends = array("Q", accumulate(sizes))
+            runs = RaggedColumn.of(tokens.get(n, array("I")), ends)
+            self._parts[n].shard.loss_runs = runs
 
-    def requests(self, rows: Sequence[Any]) -> None:
+    def requests(self) -> None:
         """Give the requests of all attempts; each is given its own."""
         every = RequestColumns()
         own = {attempt.index: RequestColumns() for attempt in self._attempts}
-        for index, joined, *values in rows:
+        for index, joined, *values in self._rows("requests"):
             request = Request(*values)
             every.append(request)
             own[index].append(request)
@@ -106,36 +100,40 @@ class _Restoring:
             attempt.requests = own[attempt.index]
         self._requests = every
 
-    def turns(self, rows: Sequence[Any]) -> None:
-        for n, text in rows:
-            values = dict(zip(_TURN, _columns(text, len(_TURN)), strict=True))
+    def turns(self, name: str) -> None:
+        for n, columns in self._columns(name):
+            values = dict(zip(_TURN, columns, strict=True))
             self._parts[n].shard.turns = TurnColumns(self._requests, **values)
 
-    def calls(self, rows: Sequence[Any]) -> None:
-        for index, calls in groupby(rows, itemgetter(0)):
+    def calls(self) -> None:
+        for index, calls in groupby(self._rows("calls"), itemgetter(0)):
             attempt = self._attempts[index]
             loose = attempt.loose_calls = LooseCallColumns(attempt.loose_calls)
             for _, *call in calls:
                 loose.append(LooseCall(*call))
 
-    def tools(self, rows: Sequence[Any]) -> None:
-        for n, calls in groupby(rows, itemgetter(0)):
+    def tools(self) -> None:
+        for n, calls in groupby(self._rows("tools"), itemgetter(0)):
             tools = self._parts[n].shard.tool_calls = ToolColumns()
             for _, row, *call in calls:
                 tools.add(row, ToolCall(*call))
 
-    def verifications(self, rows: Sequence[Any]) -> None:
-        for n, functions in groupby(rows, itemgetter(0)):
-            texts = {name: text for _, name, text in functions}
-            _give_verifications(self._parts[n].shard, texts)
+    def verifications(self) -> None:
+        found: dict[int, dict[str, list[array[int]]]] = {}
+        for (function,) in self._rows("verifying"):
+            for n, columns in self._columns("verifications", function):
+                found.setdefault(n, {})[function] = columns
+        for n, columns_of in found.items():
+            _give_verifications(self._parts[n].shard, columns_of)
 
-    def rewards(self, rows: Sequence[Any]) -> None:
+    def rewards(self) -> None:
         """Give rewards where the trainer recorded none; else the times of their verification."""
         given = dict[int, list[RewardColumn]]()
-        for n, index, function, *texts in rows:
-            values, odd, times = (msgspec.json.decode(text or "[]") for text in texts)
-            column = RewardColumn(function, index, _measures(values, odd), _measures(times))
-            given.setdefault(n, []).append(column)
+        for index, function in self._rows("rewarding"):
+            for n, (values, odd, times) in self._columns("rewards", index, function):
+                measured = MeasureColumn(values, compress(count(), odd))
+                column = RewardColumn(function, index, measured, MeasureColumn(times))
+                given.setdefault(n, []).append(column)
         for n, found in given.items():
             shard = self._parts[n].shard
             if not shard.rewards:
@@ -145,18 +143,16 @@ class _Restoring:
                 shard.rewards = [replace(told, verify_s=found[0].verify_s)]
 
 
-def _columns(text: str, count: int) -> list[array[int]]:
-    """Columns of rows that stand one after the other."""
-    values = array("q", msgspec.json.decode(text))
-    return [values[place::count] for place in range(count)]
-
-
-def _measures(column: list[Any], odd: Sequence[int] = ()) -> MeasureColumn:
-    return MeasureColumn(array("d", [nan if value is None else value for value in column]), odd)
-
-
-def _give_trajectories(shard: BatchShard, is_told_by_span: bool, text: str) -> None:
-    _, starts, ends, engines, oldest, newest, truncated = _columns(text, 7)
+def _give_trajectories(
+    shard: BatchShard,
+    is_told_by_span: bool,
+    starts: array[int],
+    ends: array[int],
+    engines: array[int],
+    oldest: array[int],
+    newest: array[int],
+    truncated: array[int],
+) -> None:
     shard.times_ns = PairColumn(starts, ends)
     if is_told_by_span:
         return
@@ -168,14 +164,14 @@ def _give_trajectories(shard: BatchShard, is_told_by_span: bool, text: str) -> N
         shard.truncated = bytes(truncated.tolist())
 
 
-def _give_verifications(shard: BatchShard, rows_of: Mapping[str, str]) -> None:
-    """Calls of reward functions, by name: their rows."""
+def _give_verifications(shard: BatchShard, columns_of: Mapping[str, Sequence[array[int]]]) -> None:
+    """Calls of reward functions, by name: in columns."""
     functions, columns = list[str](), [array("q") for _ in range(6)]
-    for function, text in rows_of.items():
-        for column, values in zip(columns, _columns(text, 6), strict=True):
+    for function, its in columns_of.items():
+        for column, values in zip(columns, its, strict=True):
             column += values
         functions += [function] * (len(columns[0]) - len(functions))
-    if len(rows_of) > 1:
+    if len(columns_of) > 1:
         rows = sorted(zip(*columns[:3], range(len(functions)), strict=True))
         order = [place for *_, place in rows]
         functions = [functions[place] for place in order]
