@@ -97,6 +97,28 @@ def test_lengths_that_never_vary_within_a_run_leave_it_open_what_they_explain() 
     assert is_beyond(shift_of(first, then) or found)
 
 
+def token_times(draw: random.Random, times: float = 1.0, *, follows: float = 0.0) -> Shift:
+    """Of 25 steps, of which the noise is 0.5 %, and tokens that differ by a tenth between runs."""
+    first, then = steps(draw, 25)[1], steps(draw, 25, lengths=1.1)[1]
+    before, after = (
+        [factor * (count / 4_000) ** follows * math.exp(draw.gauss(0, 0.005)) for count in side]
+        for factor, side in ((30.0, first), (30.0 * times, then))
+    )
+    found = shift_of(before, after, [(first, then)], of_a_token=True)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("follows", [0.0, 0.15])
+def test_the_time_of_a_token_differs_by_little_beyond_chance(follows: float) -> None:
+    """How many tokens there are says little of how long one takes, and of that runs say more."""
+    draw = random.Random(7)
+    same = [token_times(draw, follows=follows) for _ in range(PAIRS)]
+    slower = [token_times(draw, 1.03, follows=follows) for _ in range(PAIRS)]
+    assert sum(map(is_beyond, same)) <= 0.05 * PAIRS
+    assert sum(map(is_beyond, slower)) >= 0.95 * PAIRS
+
+
 def test_too_few_steps_say_nothing() -> None:
     few = [1.0 + step / 100 for step in range(ENOUGH - 1)]
     assert shift_of(few, [*few, 1.0]) is None

@@ -196,14 +196,14 @@ def _shifted(before: Side, after: Side, stage: Stage) -> _Shifted | None:
         return None
     first, second = (list(side.times(stage).values()) for side in (before, after))
     kinds = list(zip(before.tokens(stage), after.tokens(stage), strict=False))
-    follows = bool(stage.tokens)
-    whole = shift_of(first, second, kinds, follows=follows)
+    follows, of_a_token = bool(stage.tokens), stage == TOKEN
+    whole = shift_of(first, second, kinds, follows=follows, of_a_token=of_a_token)
     if whole is None or len(second) < 2 * ENOUGH:
         return None if whole is None else _Shifted(whole)
     at = change_of([math.exp(value) for value in whole.left])
     start, end = fmean(whole.left[:at]), fmean(whole.left[at:])
     after_it = [(tokens, more[at:]) for tokens, more in kinds]
-    later = shift_of(first, second[at:], after_it, follows=follows)
+    later = shift_of(first, second[at:], after_it, follows=follows, of_a_token=of_a_token)
     if later is None or abs(start) > abs(end) / 4:
         return _Shifted(whole)
     return _Shifted(later, at, 1 - at / len(second))

@@ -23,6 +23,9 @@ _PRIOR: Final = (0.5, 0.35)
 """How a time follows tokens before a run is looked at: between not at all, 0, and in proportion, 1;
 mean and standard deviation."""
 
+_OF_A_TOKEN: Final = (0.0, 0.1)
+"""The same of the time of one token, which hardly follows how many there are."""
+
 _UNSEEN: Final = 0.5
 """What follows other lengths without being seen within a run: that share of what a fit leaves."""
 
@@ -70,6 +73,7 @@ def shift_of(
     tokens: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
     *,
     follows: bool = True,
+    of_a_token: bool = False,
 ) -> Shift | None:
     """How much longer steps take after than before; None where one side has too few.
 
@@ -78,6 +82,7 @@ def shift_of(
         after: The same of the other.
         tokens: Kinds of tokens that it may follow, above 0, of the steps before and of those after.
         follows: Whether it is known to follow them, as decoding does.
+        of_a_token: Whether it is the time of one.
     """
     if min(len(before), len(after)) < ENOUGH:
         return None
@@ -89,8 +94,9 @@ def shift_of(
     ]
     first, spread = _difference(sides), _spread(_centred(sides))
     errors, moved, whole = list[float](), 0.0, spread
+    prior = _OF_A_TOKEN if of_a_token else _PRIOR
     while kinds:
-        fits = [_Fit.of(kind, sides) for kind in kinds]
+        fits = [_Fit.of(kind, sides, prior) for kind in kinds]
         best = min(range(len(fits)), key=lambda at: fits[at].spread)
         fit = fits[best]
         if errors and fit.spread > EXPLAINS * spread:
@@ -98,7 +104,7 @@ def shift_of(
         sides, spread, more = fit.left, fit.spread, _difference(kinds.pop(best))
         errors.append(fit.error * more)
         moved = max(moved, abs(more))
-    unexplained = min(1.0, spread / whole) if whole else 1.0
+    unexplained = 0.0 if of_a_token else min(1.0, spread / whole) if whole else 1.0
     unseen = max(_AT_LEAST, unexplained) if follows else _UNKNOWN
     errors.append(_UNSEEN * moved * unseen)
     error = math.hypot(*errors, *(_error(side) for side in sides))
@@ -122,8 +128,10 @@ class _Fit:
     error: float
 
     @classmethod
-    def of(cls, kind: list[list[float]], sides: list[list[float]]) -> _Fit:
-        slope, error = _slope(kind, sides)
+    def of(
+        cls, kind: list[list[float]], sides: list[list[float]], prior: tuple[float, float]
+    ) -> _Fit:
+        slope, error = _slope(kind, sides, prior)
         left = [
             [y - slope * x for x, y in zip(xs, ys, strict=True)]
             for xs, ys in zip(kind, sides, strict=True)
@@ -131,10 +139,12 @@ class _Fit:
         return cls(left, _spread(_centred(left)), error)
 
 
-def _slope(kind: list[list[float]], sides: list[list[float]]) -> tuple[float, float]:
+def _slope(
+    kind: list[list[float]], sides: list[list[float]], prior: tuple[float, float]
+) -> tuple[float, float]:
     """The exponent by which times follow tokens within runs, and its standard error."""
     found = [slope for xs, ys in zip(kind, sides, strict=True) for slope in slopes(xs, ys)]
-    mean, deviation = _PRIOR
+    mean, deviation = prior
     if not found:
         return mean, deviation
     slope = median(found)
@@ -142,8 +152,8 @@ def _slope(kind: list[list[float]], sides: list[list[float]]) -> tuple[float, fl
     pairs = zip(_centred(sides), tokens, strict=True)
     noise = _spread([y - slope * x for y, x in pairs])
     error = max(noise / (pstdev(tokens) * math.sqrt(len(tokens))), 1e-6)
-    weight, prior = error**-2, deviation**-2
-    return (weight * slope + prior * mean) / (weight + prior), (weight + prior) ** -0.5
+    weight, before = error**-2, deviation**-2
+    return (weight * slope + before * mean) / (weight + before), (weight + before) ** -0.5
 
 
 def _difference(sides: Sequence[Sequence[float]]) -> float:
