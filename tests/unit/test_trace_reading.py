@@ -20,6 +20,7 @@ from rlvr_probe.recording.files import list_files
 from rlvr_probe.recording.follow.window import Window
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import load
+from rlvr_probe.recording.tables import open_tables
 from tests.actors import Job
 from tests.journals import JournalFile, Training, key, simple_run, summed
 
@@ -433,7 +434,7 @@ def test_without_duckdb_what_is_coarse_is_read_where_that_is_asked_for(
     expected = over_steps(tmp_path / "run")
     assert any(shard.turns for step in whole.steps() for b in step.batches for shard in b.shards)
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(ProbeError, match=r"not installed here: duckdb; install with pip"):
+    with pytest.raises(ProbeError, match=r"takes duckdb, not installed here; .* pip install"):
         read_run(tmp_path / "run")
     trace = read_run(tmp_path / "run", strict=False)
     assert [note for note in trace.notes if note not in whole.notes] == [
@@ -446,6 +447,27 @@ def test_without_duckdb_what_is_coarse_is_read_where_that_is_asked_for(
     assert sum(len(shard.response_tokens) for shard in shards) > 0
     assert not any(shard.turns or shard.calls or shard.times_ns for shard in shards)
     assert over_steps(tmp_path / "run") == expected
+
+
+@pytest.mark.parametrize("missing", ["duckdb", "nanoarrow"])
+def test_what_is_missing_for_a_trace_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    Job(tmp_path / "run", steps=2).write()
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ProbeError, match=f"takes {missing}, not installed here"):
+        read_run(tmp_path / "run")
+    notes = read_run(tmp_path / "run", strict=False).notes
+    assert any(f"are omitted: {missing} not installed" in note for note in notes)
+
+
+def test_tables_need_nothing_that_hands_rows_to_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(tmp_path / "run", steps=2).write()
+    monkeypatch.setitem(sys.modules, "nanoarrow", None)
+    with open_tables(tmp_path / "run") as tables:
+        assert tables.sql.execute("SELECT count(*) > 0 FROM turn").fetchall() == [(True,)]
 
 
 def over_steps(run: Path) -> list[int]:

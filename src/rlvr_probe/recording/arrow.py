@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import duckdb
@@ -14,7 +14,7 @@ __all__ = ["columns_by_first"]
 
 
 def columns_by_first(
-    sql: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()
+    sql: duckdb.DuckDBPyConnection, query: str
 ) -> Iterator[tuple[int, list[array[Any]]]]:
     """The rows of each value of the first column, as an array of each of the others.
 
@@ -22,22 +22,26 @@ def columns_by_first(
         sql: Has the tables.
         query: Orders rows by its first column. Its numbers are all known: BIGINT, INTEGER, UINTEGER
             or DOUBLE.
-        values: Of its parameters.
 
     Raises:
         duckdb.Error: The query failed.
+        ValueError: A number is unknown, or rows are not in order.
     """
+    # DuckDB before 2.0 keeps rows of a query with parameters in a table first: in order, if at all,
+    # of insertion.
+    sql.execute("SET preserve_insertion_order = true")
     first: int | None = None
     columns: list[array[Any]] = []
-    for chunk in _chunks(sql, query, values):
-        numbers, *others = chunk
+    for numbers, *others in _chunks(sql, query):
         begin = 0
-        while begin < len(numbers):
-            end = bisect_right(numbers, numbers[begin], begin)
-            if numbers[begin] != first:
+        for number, same in groupby(numbers):
+            end = begin + len(list(same))
+            if number != first:
                 if first is not None:
                     yield first, columns
-                first, columns = numbers[begin], [array(other.format) for other in others]
+                    if number < first:
+                        raise ValueError(f"rows are not in order in the answer to {query}")
+                first, columns = number, [array(other.format) for other in others]
             for column, other in zip(columns, others, strict=True):
                 column.frombytes(other[begin:end].cast("B"))
             begin = end
@@ -45,12 +49,10 @@ def columns_by_first(
         yield first, columns
 
 
-def _chunks(
-    sql: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any]
-) -> Iterator[list[memoryview]]:
+def _chunks(sql: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[memoryview]]:
     """Some thousand rows after another, in columns."""
     try:
-        for rows in nanoarrow.c_array_stream(sql.sql(query, params=values)):
+        for rows in nanoarrow.c_array_stream(sql.sql(query)):
             children = list(rows.view().children)
             if any(child.null_count for child in children):
                 raise ValueError(f"a number is unknown in the answer to {query}")

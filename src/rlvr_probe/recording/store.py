@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FineStore", "PackedRows", "no_collection"]
 
-_NEEDED: Final = ("duckdb", "nanoarrow")
-"""Join rows of single trajectories, and hand them to a trace."""
+_JOIN: Final = "duckdb"
+_HAND_OVER: Final = "nanoarrow"
+"""Library that joins rows of single trajectories, and that which hands them to a trace."""
 
 _HELD: Final = 64
 """Files that are kept open."""
@@ -90,7 +91,8 @@ class FineStore:
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
         self.has_requests, self.size_b = False, 0
-        self.missing = [name for name in _NEEDED if find_spec(name) is None]
+        needed = [_JOIN] if whole else [_JOIN, _HAND_OVER]
+        self.missing = [name for name in needed if find_spec(name) is None]
         self._strict = strict
         self._threads, self._signals = threads, signals
         self._batches = 0
@@ -122,8 +124,8 @@ class FineStore:
         if self._opened is None:
             if self.missing:
                 raise ProbeError(
-                    f"this recording holds single trajectories, which {' and '.join(_NEEDED)} join;"
-                    f" not installed here: {', '.join(self.missing)}; install with pip install"
+                    "this recording holds single trajectories, which takes"
+                    f" {' and '.join(self.missing)}, not installed here; install with pip install"
                     " 'rlvr-probe[cli]'"
                 )
             from rlvr_probe.recording.tables.database import connect_tables

@@ -23,8 +23,8 @@ _PRIOR: Final = (0.5, 0.35)
 """How a time follows tokens before a run is looked at: between not at all, 0, and in proportion, 1;
 mean and standard deviation."""
 
-_OF_A_TOKEN: Final = (0.0, 0.1)
-"""The same of the time of one token, which hardly follows how many there are."""
+_OF_A_TOKEN: Final = (0.0, 0.25)
+"""The same of the time of one token: little, but what attention takes grows with lengths."""
 
 _UNSEEN: Final = 0.5
 """What follows other lengths without being seen within a run: that share of what a fit leaves."""
@@ -104,8 +104,10 @@ def shift_of(
         sides, spread, more = fit.left, fit.spread, _difference(kinds.pop(best))
         errors.append(fit.error * more)
         moved = max(moved, abs(more))
-    unexplained = 0.0 if of_a_token else min(1.0, spread / whole) if whole else 1.0
+    unexplained = min(1.0, spread / whole) if whole else 1.0
     unseen = max(_AT_LEAST, unexplained) if follows else _UNKNOWN
+    if of_a_token:  # it need not follow any
+        unseen = _AT_LEAST
     errors.append(_UNSEEN * moved * unseen)
     error = math.hypot(*errors, *(_error(side) for side in sides))
     level, longer = _level(sides[0]), _difference(sides)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, compress, count, groupby
 from operator import itemgetter
@@ -71,8 +71,8 @@ class _Restoring:
     def _rows(self, name: str) -> list[Any]:
         return self._sql.execute(self._texts[name]).fetchall()
 
-    def _columns(self, name: str, *values: Any) -> Iterator[tuple[int, list[array[Any]]]]:
-        return columns_by_first(self._sql, self._texts[name], values)
+    def _columns(self, name: str) -> Iterator[tuple[int, list[array[Any]]]]:
+        return columns_by_first(self._sql, self._texts[name])
 
     def trajectories(self) -> None:
         for n, columns in self._columns("trajectories"):
@@ -119,21 +119,30 @@ class _Restoring:
                 tools.add(row, ToolCall(*call))
 
     def verifications(self) -> None:
-        found: dict[int, dict[str, list[array[int]]]] = {}
-        for (function,) in self._rows("verifying"):
-            for n, columns in self._columns("verifications", function):
-                found.setdefault(n, {})[function] = columns
-        for n, columns_of in found.items():
-            _give_verifications(self._parts[n].shard, columns_of)
+        """Give calls of reward functions, in the order of their starts."""
+        functions = [function for (function,) in self._rows("functions")]
+        for n, columns in self._columns("verifications"):
+            starts, process, rows, ends, attempts, timeouts, numbers = columns
+            shard = self._parts[n].shard
+            calls = RewardCallColumns.of(
+                [functions[number] for number in numbers], process=process, start_ns=starts,
+                end_ns=ends, rows=rows, attempts=attempts, timeouts=timeouts,
+                samples=array("q", [1]) * len(numbers),
+            )  # fmt: skip
+            for call in shard.calls:
+                calls.append(call)
+            shard.calls = calls.by_start()
 
     def rewards(self) -> None:
         """Give rewards where the trainer recorded none; else the times of their verification."""
         given = dict[int, list[RewardColumn]]()
-        for index, function in self._rows("rewarding"):
-            for n, (values, odd, times) in self._columns("rewards", index, function):
-                measured = MeasureColumn(values, compress(count(), odd))
-                column = RewardColumn(function, index, measured, MeasureColumn(times))
-                given.setdefault(n, []).append(column)
+        functions = self._rows("rewarding")
+        for place, (values, odd, times) in self._columns("rewards"):
+            n, number = divmod(place, len(functions))
+            index, function = functions[number]
+            measured = MeasureColumn(values, compress(count(), odd))
+            column = RewardColumn(function, index, measured, MeasureColumn(times))
+            given.setdefault(n, []).append(column)
         for n, found in given.items():
             shard = self._parts[n].shard
             if not shard.rewards:
@@ -162,25 +171,3 @@ def _give_trajectories(
         shard.engines = SparseColumn.of(engines)
     if shard.truncated is None and min(truncated) >= 0:
         shard.truncated = bytes(truncated.tolist())
-
-
-def _give_verifications(shard: BatchShard, columns_of: Mapping[str, Sequence[array[int]]]) -> None:
-    """Calls of reward functions, by name: in columns."""
-    functions, columns = list[str](), [array("q") for _ in range(6)]
-    for function, its in columns_of.items():
-        for column, values in zip(columns, its, strict=True):
-            column += values
-        functions += [function] * (len(columns[0]) - len(functions))
-    if len(columns_of) > 1:
-        rows = sorted(zip(*columns[:3], range(len(functions)), strict=True))
-        order = [place for *_, place in rows]
-        functions = [functions[place] for place in order]
-        columns = [array("q", map(column.__getitem__, order)) for column in columns]
-    starts, process, own, ends, attempts, timeouts = columns
-    calls = RewardCallColumns.of(
-        functions, process=process, start_ns=starts, end_ns=ends, rows=own, attempts=attempts,
-        timeouts=timeouts, samples=array("q", [1]) * len(functions),
-    )  # fmt: skip
-    for call in shard.calls:
-        calls.append(call)
-    shard.calls = calls.by_start()

@@ -48,26 +48,32 @@ SELECT n, c.trajectory_id - first AS local, turn, tool, status, error, c.start_n
 FROM tool_call c JOIN q_shard i ON c.trajectory_id BETWEEN i.first AND i.first + i.size - 1
 ORDER BY n, local, c.start_ns, c.end_ns
 
--- name: verifying
+-- name: functions
 SELECT DISTINCT function FROM verification ORDER BY function
 
 -- name: verifications
 SELECT n, v.start_ns, v.process::BIGINT AS process, (v.trajectory_id - first)::BIGINT AS local, v.end_ns,
-    coalesce(attempts, -1) AS attempts, coalesce(timeouts, -1) AS timeouts
+    coalesce(attempts, -1) AS attempts, coalesce(timeouts, -1) AS timeouts, f.number
 FROM verification v JOIN q_shard i ON v.trajectory_id BETWEEN i.first AND i.first + i.size - 1
-WHERE function = ? ORDER BY n, v.start_ns, v.process, local, v.end_ns, attempts, timeouts
+JOIN (
+    SELECT function, dense_rank() OVER (ORDER BY function) - 1 AS number FROM verification GROUP BY function
+) f ON f.function = v.function
+ORDER BY n, v.start_ns, v.process, local, f.number, v.end_ns, attempts, timeouts
 
 -- name: rewarding
 SELECT DISTINCT fn, function FROM reward ORDER BY fn, function
 
 -- name: rewards
--- Where the trainer recorded none, or one function whose calls have times.
-SELECT i.n, CASE WHEN isfinite(r.value) THEN r.value ELSE 'NaN' END, coalesce(isnan(r.value), false)::BIGINT,
-    coalesce(r.verify_s, 'NaN')
+-- Where the trainer recorded none, or one function whose calls have times: rows of the event n * many + number.
+SELECT i.n::BIGINT * many + f.number, CASE WHEN isfinite(r.value) THEN r.value ELSE 'NaN' END,
+    coalesce(isnan(r.value), false)::BIGINT, coalesce(r.verify_s, 'NaN')
 FROM reward r JOIN q_shard i ON r.trajectory_id BETWEEN i.first AND i.first + i.size - 1
-WHERE r.fn = ? AND r.function = ?
-    AND i.n IN (SELECT n FROM q_function WHERE told = 0 OR (told = 1 AND functions = 1 AND NOT timed))
-ORDER BY i.n, r.trajectory_id
+JOIN (
+    SELECT fn, function, dense_rank() OVER (ORDER BY fn, function) - 1 AS number, count(*) OVER () AS many
+    FROM reward GROUP BY fn, function
+) f ON f.fn = r.fn AND f.function = r.function
+WHERE i.n IN (SELECT n FROM q_function WHERE told = 0 OR (told = 1 AND functions = 1 AND NOT timed))
+ORDER BY i.n, f.number, r.trajectory_id
 
 -- name: calls
 SELECT c.attempt, c.process, c.start_ns, c.end_ns, c.samples, c.response_tokens
