@@ -77,20 +77,25 @@ def reward_times(planned: PlannedBatch, layout: Layout, placement: Placement) ->
         if not _are_attributed(shard, groups, own, dp_of_group):
             return None
         ends = turn_ends(shard.turns, len(groups))
+        placed_at = [dp_of_group.get(group) for group in groups]
         for process, row, samples, start_ns, end_ns in shard.calls.intervals():
-            ranks, other = own, process != shard.process and (row is not None or samples == 1)
-            if row is not None:
-                placed = dp_of_group.get(groups[row])
-                if placed is None:
-                    continue
-                made_ns = _generated_ns(shard, row, start_ns, ends[row])
+            call = start_ns, end_ns, shard.end_ns
+            other = process != shard.process
+            if row is None:
+                key = None if other and samples == 1 else process, False
+                for rank in own:
+                    calls[rank].setdefault(key, []).append(call)
+                continue
+            placed, made_ns = placed_at[row], ends[row]
+            if placed is None:
+                continue
+            if made_ns is None:
+                made_ns = _shard_end_ns(shard, row, start_ns)
                 if made_ns is None:
                     return None
-                generated[placed] = max(made_ns, generated.get(placed, made_ns))
-                ranks = {placed}
-            key = (None if other else process), row is not None
-            for rank in ranks:
-                calls[rank].setdefault(key, []).append((start_ns, end_ns, shard.end_ns))
+            if made_ns > generated.get(placed, _EVER_NS):
+                generated[placed] = made_ns
+            calls[placed].setdefault((None if other else process, True), []).append(call)
     if calls.keys() != set(range(placement.dp_size)):
         return None
 
@@ -139,10 +144,8 @@ def _are_attributed(
     return whole or not rows or rows.issuperset(written)
 
 
-def _generated_ns(
-    shard: BatchShard, row: int, start_ns: int, turn_end_ns: int | None
-) -> int | None:
-    """When what a call verified was generated, or all of its shard; None: unknown.
+def _shard_end_ns(shard: BatchShard, row: int, start_ns: int) -> int | None:
+    """When all of a shard was generated, of a row whose last turn has no known end; None: unknown.
 
     The rollout of a shard may lie around the verification of what was generated in it.
 
@@ -150,11 +153,9 @@ def _generated_ns(
         shard: Of the call.
         row: What it verified.
         start_ns: When it started.
-        turn_end_ns: End of the last turn of the row, where it is known.
     """
-    if turn_end_ns is not None or shard.turns.get(row):
-        return turn_end_ns
-    return shard.end_ns if shard.end_ns is not None and shard.end_ns <= start_ns else None
+    is_known = not shard.turns.get(row) and shard.end_ns is not None and shard.end_ns <= start_ns
+    return shard.end_ns if is_known else None
 
 
 def _busy_ns(calls: _Calls, from_ns: int, *, lag: bool) -> int:

@@ -94,8 +94,8 @@ class Extender:
         since = self._batch.origin_ns.get(sample.process)
         return TrajectoryExtension(
             policy_version=sample.policy_version,
-            turn_start_s=_known([_since(turn.start_ns, since) for turn in sample.turns]),
-            tool_start_s=_known([_since(call.start_ns, since) for call in calls]),
+            turn_start_s=_known(_since([turn.start_ns for turn in sample.turns], since)),
+            tool_start_s=_known(_since([call.start_ns for call in calls], since)),
             tool_status=_known([call.status for call in calls]),
             batch_data_id=row,
             rollout_offset=position,
@@ -129,8 +129,8 @@ class Extender:
                 engine if served is None else served for served in shard.engines or unknown
             ],
             "rank": [rank] * size,
-            "start_s": [_since(start_ns, since) for start_ns in starts],
-            "end_s": [_since(end_ns, since) for end_ns in ends],
+            "start_s": _since(starts, since),
+            "end_s": _since(ends, since),
             "finish_reason": unknown
             if shard.truncated is None
             else ["length" if cut else "stop" for cut in shard.truncated],
@@ -235,9 +235,11 @@ def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and isfinite(value) else None
 
 
-def _since(at_ns: int | None, origin_ns: int | None) -> float | None:
-    """``at_ns`` in s since the first rollout of the batch on the same machine started."""
-    return None if at_ns is None or origin_ns is None else seconds(at_ns - origin_ns)
+def _since(times_ns: Sequence[int | None], origin_ns: int | None) -> list[float | None]:
+    """``times_ns`` in s since the first rollout of the batch on the same machine started."""
+    if origin_ns is None:
+        return [None] * len(times_ns)
+    return [None if at_ns is None else seconds(at_ns - origin_ns) for at_ns in times_ns]
 
 
 def _known(values: list[_T | None]) -> list[_T | None] | None:
