@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, groupby, pairwise
+from itertools import chain, count, groupby, islice, pairwise, repeat
 from typing import TypeVar
 
 from rlvr_probe.model.batch import BatchShard, Group
@@ -105,8 +105,10 @@ def groups_of(batch: WorkloadBatch, shard: BatchShard) -> Iterable[int]:
     """Group of each row of ``shard``."""
     if shard.groups is not None:
         return shard.groups
-    rows = range(shard.offset, shard.offset + len(shard.response_tokens))
-    return (row // batch.batch.group_size for row in rows)
+    size = batch.batch.group_size
+    first, begin = divmod(shard.offset, size)
+    groups = chain.from_iterable(map(repeat, count(first), repeat(size)))
+    return islice(groups, begin, begin + len(shard.response_tokens))
 
 
 def engine_of(batch: WorkloadBatch, shard: BatchShard, tp: int) -> int | None:

@@ -74,11 +74,12 @@ def reward_times(planned: PlannedBatch, layout: Layout, placement: Placement) ->
         else:
             took_ns = shard.end_ns - shard.start_ns
             rollouts |= {rank: max(took_ns, rollouts.get(rank, 0)) for rank in own}
-        if not _are_attributed(shard, groups, own, dp_of_group):
+        intervals = list(shard.calls.intervals())
+        placed_at = [dp_of_group.get(group) for group in groups]
+        if not _are_attributed(shard.process, intervals, own, placed_at):
             return None
         ends = turn_ends(shard.turns, len(groups))
-        placed_at = [dp_of_group.get(group) for group in groups]
-        for process, row, samples, start_ns, end_ns in shard.calls.intervals():
+        for process, row, samples, start_ns, end_ns in intervals:
             call = start_ns, end_ns, shard.end_ns
             other = process != shard.process
             if row is None:
@@ -129,18 +130,28 @@ def _ranks_of(
 
 
 def _are_attributed(
-    shard: BatchShard, groups: Sequence[int], own: Set[int], dp_of_group: Mapping[int, int]
+    own_process: int,
+    intervals: Iterable[tuple[int, int | None, int | None, int, int]],
+    own: Set[int],
+    placed_at: Sequence[int | None],
 ) -> bool:
-    """Whether it is known on which rank each call counts, and none is missing."""
+    """Whether it is known on which rank each call counts, and none is missing.
+
+    Args:
+        own_process: That of the shard.
+        intervals: Its calls.
+        own: Ranks that hold rows of it.
+        placed_at: Rank of each row; None: written nowhere.
+    """
     rows, whole = set[int](), False
-    for process, row, samples, *_ in shard.calls.intervals():
+    for process, row, samples, *_ in intervals:
         if row is not None:
             rows.add(row)
-        elif process == shard.process or samples != 1:
+        elif process == own_process or samples != 1:
             whole = True
         elif len(own) > 1:
             return False
-    written = (row for row, group in enumerate(groups) if group in dp_of_group)
+    written = (row for row, rank in enumerate(placed_at) if rank is not None)
     return whole or not rows or rows.issuperset(written)
 
 
