@@ -119,6 +119,21 @@ def test_the_time_of_a_token_differs_by_little_beyond_chance(follows: float) -> 
     assert sum(map(is_beyond, slower)) >= 0.95 * PAIRS
 
 
+def test_a_token_may_take_longer_because_responses_do() -> None:
+    """Lengths that hardly vary within a run leave open how its time follows them."""
+    draw = random.Random(8)
+    found = list[Shift]()
+    for _ in range(PAIRS):
+        first, then = ([n * math.exp(draw.gauss(0, 0.02)) for _ in range(25)] for n in (1e3, 2e3))
+        before, after = (
+            [count**0.3 * math.exp(draw.gauss(0, 0.03)) for count in side] for side in (first, then)
+        )
+        pair = shift_of(before, after, [(first, then)], of_a_token=True)
+        assert pair is not None
+        found.append(pair)
+    assert sum(is_beyond(pair, 2.6) for pair in found) <= 0.05 * PAIRS
+
+
 def test_too_few_steps_say_nothing() -> None:
     few = [1.0 + step / 100 for step in range(ENOUGH - 1)]
     assert shift_of(few, [*few, 1.0]) is None

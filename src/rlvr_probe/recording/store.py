@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FineStore", "PackedRows", "no_collection"]
 
-_JOIN: Final = "duckdb"
-_HAND_OVER: Final = "nanoarrow"
-"""Library that joins rows of single trajectories, and that which hands them to a trace."""
-
 _HELD: Final = 64
 """Files that are kept open."""
 
@@ -91,7 +87,8 @@ class FineStore:
         self.numbers: dict[str, int] = {}
         self.rows = Counter[str]()
         self.has_requests, self.size_b = False, 0
-        needed = [_JOIN] if whole else [_JOIN, _HAND_OVER]
+        # The second hands to a trace what the first joined.
+        needed = ["duckdb"] if whole else ["duckdb", "nanoarrow"]
         self.missing = [name for name in needed if find_spec(name) is None]
         self._strict = strict
         self._threads, self._signals = threads, signals

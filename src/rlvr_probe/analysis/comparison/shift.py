@@ -105,9 +105,9 @@ def shift_of(
         errors.append(fit.error * more)
         moved = max(moved, abs(more))
     unexplained = min(1.0, spread / whole) if whole else 1.0
-    unseen = max(_AT_LEAST, unexplained) if follows else _UNKNOWN
     if of_a_token:  # it need not follow any
-        unseen = _AT_LEAST
+        unexplained = 0.0
+    unseen = max(_AT_LEAST, unexplained) if follows else _UNKNOWN
     errors.append(_UNSEEN * moved * unseen)
     error = math.hypot(*errors, *(_error(side) for side in sides))
     level, longer = _level(sides[0]), _difference(sides)
