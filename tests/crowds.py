@@ -9,10 +9,11 @@ from typing import Final
 import duckdb
 
 from rlvr_probe.analysis.causes import Cause
-from rlvr_probe.analysis.characterization import COUNTS_QUERY, Characterization
+from rlvr_probe.analysis.characterization import Characterization
 from rlvr_probe.analysis.ledger import CATEGORIES, Ledger
 from rlvr_probe.analysis.ledger.ledger import GPU
 from rlvr_probe.analysis.results import Chapter, Evidence, Figure, Series, query
+from rlvr_probe.analysis.samples import COUNTS_QUERY
 from rlvr_probe.recording.schema import TABLES, VIEWS
 from rlvr_probe.recording.tables import Tables
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_probe.analysis.metrics.occupancy import observe
-from rlvr_probe.analysis.metrics.section import prepare
+from rlvr_probe.analysis.samples import prepare
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording.tables import Tables
 from tests.by_hand import tables_of

@@ -13,9 +13,9 @@ from rlvr_probe.analysis.ledger import CATEGORIES, FAMILIES, NAMES, Ledger, make
 from rlvr_probe.analysis.ledger.ledger import Unit, unit_of
 from rlvr_probe.analysis.metrics import make_chapters
 from rlvr_probe.analysis.results import Answer, Chapter, query
+from rlvr_probe.analysis.samples import COUNTS_QUERY
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.journal_files import Decode, decode
-from rlvr_probe.recording.notes import NOT_TRAINED_ON
 from rlvr_probe.recording.tables import Tables
 
 __all__ = [
@@ -67,7 +67,6 @@ class Engine:
     threads: int | None = None
 
 
-COUNTS_QUERY: Final = _SQL["counts"]
 LEDGER_QUERY: Final = _SQL["ledger"]
 
 
@@ -158,15 +157,8 @@ def characterize(
         waits=None if ledger is None else query(tables, _SQL["waits"]),
         causes=tuple(causes),
         chapters=tuple(chapters),
-        notes=(*_notes(tables), *(() if ledger is None else ledger.notes)),
+        notes=(*dead_processes(tables), *tables.notes, *(() if ledger is None else ledger.notes)),
     )
-
-
-def _notes(tables: Tables) -> list[str]:
-    """Notes on the source, who died first; what a summary of steps omits may be in metrics."""
-    left = f"{NOT_TRAINED_ON}: not counted"
-    counted = f"{NOT_TRAINED_ON}: they count here, in lengths, slots, rewards and tools"
-    return dead_processes(tables) + [note.replace(left, counted) for note in tables.notes]
 
 
 LOST: Final[Mapping[str, tuple[str, ...]]] = {

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rlvr_probe.recording.decode import FINE
 from rlvr_probe.recording.processes import Recorded
 
 __all__ = [
-    "NOT_TRAINED_ON", "cut", "loose", "not_reached", "omitted", "overflows", "reduced", "untrained",
+    "cut", "loose", "not_reached", "of_tables", "omitted", "overflows", "reduced", "untrained",
 ]  # fmt: skip
 
-NOT_TRAINED_ON: Final = "were generated for a queue and never trained on"
+_UNTRAINED: Final = "trajectories were generated for a queue and never trained on: "
+_OF_TRACE: Final = f"{_UNTRAINED}not counted"
+_OF_TABLES: Final = f"{_UNTRAINED}they count in lengths, slots, rewards and tools"
 
 _LOOSE: Final = {
     "rpcs": "calls of worker groups were recorded by the caller or its ranks alone, or not by every"
@@ -71,7 +73,12 @@ def omitted(processes: Sequence[Recorded], missing: Sequence[str]) -> list[str]:
 
 def untrained(count: int) -> list[str]:
     """What was generated and never trained on."""
-    return [f"{count} trajectories {NOT_TRAINED_ON}: not counted"] if count else []
+    return [f"{count} {_OF_TRACE}"] if count else []
+
+
+def of_tables(notes: Iterable[str]) -> list[str]:
+    """Notes on a trace, for its tables: these have what belongs to no step as well."""
+    return [note.replace(_OF_TRACE, _OF_TABLES) for note in notes]
 
 
 def cut(whole: int, count: int, rows: int) -> list[str]:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rlvr_probe.analysis.metrics import occupancy, section
+from rlvr_probe.analysis.metrics import occupancy
 from rlvr_probe.analysis.results import query
+from rlvr_probe.analysis.samples import prepare
 from rlvr_probe.analysis.stages import STAGES, finished_steps, stage_times
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.exceptions import RecordingError
@@ -123,7 +124,7 @@ def read_run(tables: Tables, note: ReplayNote | None = None) -> Run:
             " are is unknown"
         )
     taken = stage_times(tables)
-    section.prepare(tables)
+    prepare(tables)
     occupancy.observe(tables, None)
     return Run(
         source=tables.source,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from rlvr_probe.analysis import samples
 from rlvr_probe.analysis.metrics import (
     asynchronous,
     devices,
@@ -18,7 +19,6 @@ from rlvr_probe.analysis.metrics import (
     movement,
     occupancy,
     rewards,
-    section,
     signal,
     sources,
     tools,
@@ -43,7 +43,7 @@ CHAPTERS: Final[dict[str, ChapterMaker]] = {
 """By name, in the order of the report."""
 
 DERIVED: Final = {
-    **section.VIEWS,
+    **samples.VIEWS,
     **lengths.TABLES,
     **occupancy.TABLES,
     **imbalance.TABLES,

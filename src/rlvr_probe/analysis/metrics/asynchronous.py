@@ -6,8 +6,9 @@ from typing import Final
 
 from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS
-from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload
+from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Chapter
+from rlvr_probe.analysis.samples import is_workload
 from rlvr_probe.analysis.statements import covered, fill, statements
 from rlvr_probe.recording.tables import Tables
 

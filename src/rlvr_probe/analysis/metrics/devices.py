@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rlvr_probe.analysis.metrics.registry import FAMILIES
-from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload, prepare
+from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Answer, Chapter
+from rlvr_probe.analysis.samples import is_workload, prepare
 from rlvr_probe.analysis.statements import fill, islands, make, statements
 from rlvr_probe.model import names
 from rlvr_probe.model.counters import COUNTERS

@@ -8,8 +8,9 @@ from typing import Final
 
 from rlvr_probe.analysis.metrics.families import distribution
 from rlvr_probe.analysis.metrics.occupancy import observe, observed
-from rlvr_probe.analysis.metrics.section import MOST_ROWS, Section, evidence_of, is_workload
+from rlvr_probe.analysis.metrics.section import MOST_ROWS, Section, evidence_of
 from rlvr_probe.analysis.results import Chapter
+from rlvr_probe.analysis.samples import is_workload
 from rlvr_probe.analysis.statements import fill, make, statements
 from rlvr_probe.analysis.statistics import student
 from rlvr_probe.recording.tables import Tables

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from rlvr_probe.analysis.metrics.families import distribution
-from rlvr_probe.analysis.metrics.section import Section, evidence_of, is_workload
+from rlvr_probe.analysis.metrics.section import Section, evidence_of
 from rlvr_probe.analysis.results import Chapter
+from rlvr_probe.analysis.samples import is_workload
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 

@@ -60,7 +60,7 @@ def observe(tables: Tables, slots: int | None) -> Flight:
     """Make the tables of :data:`TABLES`: sequences in flight over the rollout of a batch.
 
     Args:
-        tables: With the views of :mod:`rlvr_probe.analysis.metrics.section`.
+        tables: With the views of :mod:`rlvr_probe.analysis.samples`.
         slots: Sequences that an engine decodes at once, where that is known; what is in flight
             beyond them waits in its queue.
     """

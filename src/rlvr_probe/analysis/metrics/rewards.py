@@ -6,15 +6,10 @@ import math
 from typing import Final
 
 from rlvr_probe.analysis.metrics.families import Calls, distribution
-from rlvr_probe.analysis.metrics.section import (
-    ALIKE,
-    MOST_ROWS,
-    Section,
-    evidence_of,
-    is_workload,
-)
+from rlvr_probe.analysis.metrics.section import ALIKE, MOST_ROWS, Section, evidence_of
 from rlvr_probe.analysis.metrics.sources import by_source
 from rlvr_probe.analysis.results import Chapter, Evidence
+from rlvr_probe.analysis.samples import is_workload
 from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording.tables import Tables
 

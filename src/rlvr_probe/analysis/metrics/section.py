@@ -1,8 +1,4 @@
-"""Gathers the metrics of one section, of the trajectories that metrics are of.
-
-Those of training, in batches of which every trajectory is there, each step once. A batch that is
-not whole lacks its long trajectories before its short ones: nothing is reported of it.
-"""
+"""Gathers the metrics of one section."""
 
 from __future__ import annotations
 
@@ -13,22 +9,16 @@ from typing import Any, Final
 from rlvr_probe.analysis.ledger.ledger import GPU, Unit
 from rlvr_probe.analysis.metrics.registry import DEFINITIONS, SERIES
 from rlvr_probe.analysis.results import Answer, Chapter, Evidence, Figure, Series, query
-from rlvr_probe.analysis.statements import statements
-from rlvr_probe.recording import notes
+from rlvr_probe.analysis.samples import prepare
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["ALIKE", "MOST_ROWS", "VIEWS", "Section", "evidence_of", "is_workload", "prepare"]
-
-_SQL: Final = statements(__name__)
+__all__ = ["ALIKE", "MOST_ROWS", "Section", "evidence_of"]
 
 MOST_ROWS: Final = 2_000
 """Rows that a series shows; of more, every k-th."""
 
 ALIKE: Final = "a workload does not distinguish a reward that is NaN or infinite from none"
 """Why it is unknown how many rewards are either of them."""
-
-VIEWS: Final = _SQL.derived("sample_batch", "sample")
-"""By name: what a row is, and the query."""
 
 
 class Section:
@@ -133,19 +123,6 @@ class Section:
         """All of it."""
         title, notes = self._unit.say(self._title), tuple(dict.fromkeys(self.notes))
         return Chapter(self.name, title, tuple(self._metrics), notes, tuple(self._series))
-
-
-def prepare(tables: Tables) -> list[str]:
-    """Make the views; what a reader should know of what they omit."""
-    for name, (_, sql) in VIEWS.items():
-        tables.sql.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
-    [(whole, cut, rows)] = tables.sql.execute(_SQL["whole"]).fetchall()
-    return notes.cut(whole, cut, rows)
-
-
-def is_workload(tables: Tables) -> bool:
-    """Whether the source is a workload, which has lengths and no times."""
-    return tables.sql.execute(_SQL["kind"]).fetchall() == [("workload",)]
 
 
 def evidence_of(**ids: Iterable[int | None] | None) -> dict[str, Evidence]:

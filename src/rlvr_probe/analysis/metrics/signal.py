@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rlvr_probe.analysis.metrics.section import ALIKE, Section, evidence_of, is_workload
+from rlvr_probe.analysis.metrics.section import ALIKE, Section, evidence_of
 from rlvr_probe.analysis.results import Answer, Chapter, Evidence
+from rlvr_probe.analysis.samples import is_workload
 from rlvr_probe.analysis.statements import fill, make, statements
 from rlvr_probe.analysis.statistics import share_interval
 from rlvr_probe.recording.tables import Tables

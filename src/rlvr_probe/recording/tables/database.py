@@ -19,9 +19,11 @@ from typing import Final
 import duckdb
 
 from rlvr_probe.exceptions import ProbeError
+from rlvr_probe.model.trace import Trace
 from rlvr_probe.model.workload import ReadWorkload
 from rlvr_probe.recording.files import find_run
 from rlvr_probe.recording.journal_files import Decode, decode
+from rlvr_probe.recording.notes import of_tables
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.recording.processes import Progress
 from rlvr_probe.recording.schema import TABLES, VIEWS
@@ -30,7 +32,8 @@ from rlvr_probe.recording.tables.fill import fill_workload
 from rlvr_probe.recording.trace import read_tables
 
 __all__ = [
-    "LARGE_B", "Tables", "connect", "connect_tables", "interruptible", "open_tables",
+    "LARGE_B", "Tables", "connect", "connect_tables", "interruptible", "open_recording",
+    "open_tables",
 ]  # fmt: skip
 
 LARGE_B: Final = 256 << 20
@@ -87,8 +90,44 @@ def open_tables(
     """The tables of ``source``, until the context is left.
 
     Args:
-        source: A run folder, a folder of runs, of which the newest is taken, several folders of one
-            run, where nodes kept a part of it each, or a workload that was read.
+        source: As for :func:`open_recording`, or a workload that was read.
+        threads: See there, as all the others.
+        progress: Of the reading.
+        machine: Of the processes.
+        signals: Whether they end queries.
+        decode: Of the files.
+
+    Raises:
+        RecordingError: There is no recording, it cannot be read, or there are two.
+    """
+    if isinstance(source, ReadWorkload):
+        with FineStore(threads, whole=True, signals=signals) as store:
+            sql, bulk = store.open()
+            fill_workload(bulk, source)
+            bulk.finish()
+            yield Tables(sql, source.name, tuple(source.notes))
+        return
+    with open_recording(
+        source, threads=threads, progress=progress, machine=machine, signals=signals, decode=decode
+    ) as (_, tables):
+        yield tables
+
+
+@contextmanager
+def open_recording(
+    source: Path | Sequence[Path],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    machine: Machine | None = None,
+    signals: bool = True,
+    decode: Decode = decode,
+) -> Iterator[tuple[Trace, Tables]]:
+    """The tables of a run, until the context is left, and its trace without single trajectories.
+
+    Args:
+        source: A run folder, a folder of runs, of which the newest is taken, or several folders of
+            one run, where nodes kept a part of it each.
         threads: Of DuckDB; by default one for each core.
         progress: Called after each process with bytes read so far and bytes to read.
         machine: Where to look whether processes still run; this machine.
@@ -99,17 +138,11 @@ def open_tables(
     Raises:
         RecordingError: There is no recording, it cannot be read, or there are two.
     """
+    run = [find_run(path) for path in ([source] if isinstance(source, Path) else source)]
     with FineStore(threads, whole=True, signals=signals) as store:
-        if isinstance(source, ReadWorkload):
-            sql, bulk = store.open()
-            fill_workload(bulk, source)
-            bulk.finish()
-            yield Tables(sql, source.name, tuple(source.notes))
-            return
-        run = [find_run(path) for path in ([source] if isinstance(source, Path) else source)]
         trace = read_tables(store, run, progress=progress, machine=machine, decode=decode)
         sql, _ = store.open()
-        yield Tables(sql, trace.run, tuple(trace.notes))
+        yield trace, Tables(sql, trace.run, tuple(of_tables(trace.notes)))
 
 
 @contextmanager

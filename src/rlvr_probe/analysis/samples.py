@@ -1,0 +1,36 @@
+"""The trajectories that metrics are of, and how many there are.
+
+Those of training, in batches of which every trajectory is there, each step once. A batch that is
+not whole lacks its long trajectories before its short ones: nothing is reported of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rlvr_probe.analysis.statements import statements
+from rlvr_probe.recording import notes
+from rlvr_probe.recording.tables import Tables
+
+__all__ = ["COUNTS_QUERY", "VIEWS", "is_workload", "prepare"]
+
+_SQL: Final = statements(__name__)
+
+COUNTS_QUERY: Final = _SQL["counts"]
+"""Steps that were finished, trajectories, groups, tokens; of training alone."""
+
+VIEWS: Final = _SQL.derived("sample_batch", "sample")
+"""By name: what a row is, and the query."""
+
+
+def prepare(tables: Tables) -> list[str]:
+    """Make the views; what a reader should know of what they omit."""
+    for name, (_, sql) in VIEWS.items():
+        tables.sql.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
+    [(whole, cut, rows)] = tables.sql.execute(_SQL["whole"]).fetchall()
+    return notes.cut(whole, cut, rows)
+
+
+def is_workload(tables: Tables) -> bool:
+    """Whether the source is a workload, which has lengths and no times."""
+    return tables.sql.execute(_SQL["kind"]).fetchall() == [("workload",)]
