@@ -135,7 +135,10 @@ def _spread(name: str, found: Mapping[str, Any] | None) -> Figures:
 
 
 def _steps(found: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Steps by their number, where it is that of one step and one batch alone."""
-    steps: Sequence[tuple[Any, Any]] = list(found)
+    """Steps by their number, where it is that of one step and one batch alone.
+
+    What no step trained on has none.
+    """
+    steps: Sequence[tuple[Any, Any]] = [entry for entry in found if entry[0] is not None]
     times = Counter(number for number, _ in steps)
     return ((number, told) for number, told in steps if times[number] == 1)

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from tests.corpus.recordings import RECORDED, folder_of, unpacked
 from tests.damaged import cut, garble
-from tests.simulated import FILTERED, SMALL, TRAINED, brief
+from tests.simulated import BESIDE, FILTERED, SMALL, TRAINED, brief
 from tests.simulator import scenario, simulate
 from tests.trained_twice import trained_twice
 
@@ -47,7 +47,7 @@ _SIMULATED: Final = {
     "small": SMALL,
     "trained": TRAINED,
     "filtered": FILTERED,
-    "beside": brief(scenario(3)),
+    "beside": BESIDE,
     "ranks-64": replace(brief(scenario(4), steps=2, prompts=64), ranks=64, gpus_per_node=8),
 }
 _COMMANDS: Final[Mapping[str, Sequence[str]]] = {

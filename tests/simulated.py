@@ -56,6 +56,10 @@ FILTERED = brief(scenario(11))
 """A run with a controller whose filter throws away half of the groups."""
 
 
+BESIDE = brief(scenario(3))
+"""An asynchronous run, which generates what it never trains on."""
+
+
 @dataclass(frozen=True)
 class Characterized:
     """What ``rlvr-probe characterize`` printed of a run and wrote."""

@@ -15,11 +15,11 @@ from typing import Generic, TypeVar
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exporter import WorkloadExporter, Written
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
+from tests.summarized import summary_of
 
 __all__ = ["Runner", "not_shown", "polytrace", "write_workload"]
 
@@ -92,12 +92,12 @@ def write_workload(trace: Trace, directory: Path) -> tuple[Written, Path]:
     return written, directory
 
 
-def not_shown(trace: Trace) -> list[str]:
+def not_shown(recording: Path) -> list[str]:
     """What ``rlvr-probe show`` says of a training with evaluation, and does not say of this one.
 
     The same whatever the framework: nothing in the report knows it.
     """
-    summary = summarize(trace)
+    summary = summary_of(recording)
     text = io.StringIO()
     render(summary, text, color=False)
     lines = text.getvalue().splitlines()

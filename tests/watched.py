@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from rlvr_probe_otlp.tests.receiver import Receiver, attributes, identifier, receiver
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.analysis.summary.devices import stage_devices
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.probe.election import holder, lock_path, open_lock
 from tests.jobs import wait_for
 from tests.nvml import Nvml, gpu_uuid
+from tests.summarized import summary_of
 
 __all__ = [
     "GPUS",
@@ -149,7 +149,7 @@ def check_what_is_told_of_it(
     assert (sidecar.state, dict(sidecar.lost)) == ("exited", {})
     assert dict(sidecar.faults) in ({}, {"live.otlp: Timeout": 1})
     assert sidecar.pid not in {process.pid for process in trace.processes}
-    shown = summarize(trace)["devices"]
+    shown = summary_of(recording)["devices"]
     assert [one["state"] for one in shown["sidecars"]] == ["exited"]
     got, plan = received(folder), planned(recording)
     assert got.whole.keys() == plan.keys()

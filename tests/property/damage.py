@@ -18,7 +18,6 @@ from typing import Any
 
 from rlvr_probe_polytrace import PolyTraceExporter
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names
 from rlvr_probe.model.trace import Trace
@@ -26,6 +25,7 @@ from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
 from tests.journals import JournalFile, Training
+from tests.summarized import summary_of
 
 __all__ = ["failures", "recording"]
 
@@ -201,8 +201,8 @@ class Figures:
     facts: dict[object, object]
 
     @classmethod
-    def of(cls, trace: Trace) -> Figures:
-        """Take the figures of ``trace``."""
+    def of(cls, folder: Path, trace: Trace) -> Figures:
+        """Take the figures of ``trace``, which is of the run in ``folder``."""
         keys = [process.key for process in trace.processes]
         facts: dict[object, object] = {}
         for attempt in trace.attempts:
@@ -249,7 +249,7 @@ class Figures:
                     facts[device.uuid, counter.name, value] = True
             for fault in device.faults:
                 facts[device.uuid, fault.what] = fault.code
-        summary = summarize(trace)
+        summary = summary_of(folder)
         render(summary, io.StringIO())
         # A sidecar has no table of open spans to tell that its journal is gone, or was cut.
         del summary["devices"]
@@ -263,7 +263,7 @@ def read(folder: Path, out: Path, whole: Figures | None = None) -> Figures:
         ProbeError: It cannot be read.
     """
     trace = read_run(folder)
-    figures = Figures.of(trace)
+    figures = Figures.of(folder, trace)
     try:
         workload = build_workload(trace)
         # Of a trace that is as it was, the workload is as it was.

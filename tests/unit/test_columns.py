@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Sequence
 
 import pytest
 
-from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.columns import (
     PairColumn,
     RaggedColumn,
     SparseColumn,
     TextColumn,
-    firsts_of,
     unknown_in,
 )
 from rlvr_probe.model.reward_calls import RewardCall, RewardCallColumns
 from rlvr_probe.model.turns import (
-    ToolCall,
-    ToolColumns,
     TurnColumns,
     cached_tokens,
-    tool_times,
     turn_counts,
     turn_ends,
 )
@@ -47,13 +41,12 @@ def test_texts_end_to_end(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("pairs", [[], [(3, 3), (0, 4)], [(3, 3), None, (0, 4)]])
-def test_first_numbers_of_pairs(pairs: list[tuple[int, int] | None]) -> None:
+def test_pairs(pairs: list[tuple[int, int] | None]) -> None:
     column = PairColumn(
         array("q", (0 if pair is None else pair[0] for pair in pairs)),
         array("q", (-1 if pair is None else pair[1] for pair in pairs)),
     )
     assert list(column) == pairs
-    assert list(firsts_of(column)) == list(firsts_of(pairs))
     assert unknown_in(column) == unknown_in(pairs) == pairs.count(None)
 
 
@@ -61,49 +54,18 @@ def test_numbers_that_are_unknown() -> None:
     assert unknown_in(SparseColumn([0, None, 3, None])) == 2
 
 
-@pytest.mark.parametrize("functions", ["aaa", "abab", "ba"])
-def test_calls_of_reward_functions(functions: str) -> None:
+def test_calls_of_reward_functions_by_their_start() -> None:
     told = [
         RewardCall(0, name, 10 * at, 11 * at + 1, 1, *known)
         for at, (name, known) in enumerate(
-            zip(functions, [(0, 1, 0), (None, None, None), (2, 3, 1), (3, 0, None)], strict=False)
+            zip("abab", [(0, 1, 0), (None, None, None), (2, 3, 1), (3, 0, None)], strict=True)
         )
     ]
     columns = RewardCallColumns()
     for item in reversed(told):
         columns.append(item)
-    found = columns.by_start().by_function()
-    assert list(found) == list(dict.fromkeys(functions))
-    for name, together in found.items():
-        own = [item for item in told if item.function == name]
-        asked = [item for item in own if item.attempts is not None]
-        assert together.calls == len(own)
-        assert together.ns == sum(item.end_ns - item.start_ns for item in own)
-        assert together.waited == any(item.row is not None for item in own)
-        assert together.asked == len(asked)
-        assert together.retries == sum(max(0, (item.attempts or 0) - 1) for item in asked)
-        assert together.timeouts == sum(item.timeouts or 0 for item in asked)
-    assert sum(result.calls for result in found.values()) == len(told)
-
-
-def test_times_of_tool_calls() -> None:
-    calls = [
-        (1, ToolCall(0, "search", "ok", None, 10, 30)),
-        (0, ToolCall(1, None, "not_found", None, 5, 5)),
-        (1, ToolCall(1, "run", "error", "KeyError", 7, 9)),
-    ]
-    columns = ToolColumns()
-    for row, call in calls:
-        columns.add(row, call)
-    one_by_one = {row: columns[row] for row in columns}
-    assert sorted(map(repr, tool_times(columns))) == sorted(map(repr, tool_times(one_by_one)))
-    assert len(list(tool_times(columns))) == 3
-
-
-@pytest.mark.parametrize("values", [[], [7], [1, 1, 2, 9, 9, 9], [-3, 0, 5, 5]])
-def test_a_distribution_of_counts_is_that_of_the_values(values: Sequence[int]) -> None:
-    counts = {value: list(values).count(value) for value in values}
-    assert distribution_of(counts) == distribution(sorted(values))
+    assert list(columns) == told[::-1]
+    assert list(columns.by_start()) == told
 
 
 def test_turns_in_columns_say_what_turns_one_by_one_do() -> None:

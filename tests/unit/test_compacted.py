@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.cli import OK, UNABLE, main
 from rlvr_probe.launch.outcome import processes
 from rlvr_probe.model import names
@@ -40,6 +39,7 @@ from tests.damaged import cut, garble
 from tests.journals import JournalFile, key, summed
 from tests.simulated import SMALL, TRAINED, brief
 from tests.simulator import scenario, simulate
+from tests.summarized import summary_of
 
 FULL = (pytest.mark.conformance, pytest.mark.full)
 RUNS = {"small": SMALL, "trained": TRAINED, "beside": brief(scenario(3))}
@@ -97,14 +97,14 @@ def test_a_compacted_run_is_the_same_run(tmp_path: Path, run: str, damage: str) 
     folder = tmp_path / run
     simulate(RUNS[run], folder)
     DAMAGES[damage](folder)
-    before, found = all_rows(folder), summarize(read_run(folder))
+    before, found = all_rows(folder), summary_of(folder)
     whole = {path: path.read_bytes() for path in folder.glob("*.jsonl")}
     made = {path: target for path in whole if (target := finish(path)) is not None}
     assert made or damage == "garbled"  # nearly no chunk is sound
     for path, target in made.items():
         assert b"".join(lines_of(target)) == whole[path]
     assert all_rows(folder) == before
-    assert summarize(read_run(folder)) == found
+    assert summary_of(folder) == found
 
 
 LINE = st.one_of(

@@ -22,7 +22,6 @@ import pytest
 
 from rlvr_probe import cli
 from rlvr_probe.analysis.finding import standing_of
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.trace import Span, Trace
 from rlvr_probe.probe.journal.writer import build_header
 from rlvr_probe.recording import read_run
@@ -41,6 +40,7 @@ from tests.corpus.recordings import (
     unpacked,
 )
 from tests.exported import exported
+from tests.summarized import summary_of
 from tests.watched import check_what_is_told_of_it
 
 every_recording = pytest.mark.parametrize("name", today.some(list(RECORDED), 2))
@@ -240,7 +240,7 @@ def test_a_recording_is_whole(recording: Opened) -> None:
 
 @every_recording
 def test_the_report_says_what_the_books_say(recording: Opened) -> None:
-    books, summary = recording.books, summarize(recording.trace)
+    books, summary = recording.books, summary_of(recording.run)
     lengths = summary["lengths"]
     assert (summary["steps"], summary["groups"]) == (books.steps, books.groups)
     assert summary["trajectories"] == len(books.responses)
@@ -259,12 +259,12 @@ def test_the_report_says_what_the_books_say(recording: Opened) -> None:
 
 @every_recording
 def test_the_report_and_the_characterization_say_one_thing(recording: Opened) -> None:
-    assert disagreements(summarize(recording.trace), recording.characterized) == []
+    assert disagreements(summary_of(recording.run), recording.characterized) == []
 
 
 @every_recording
 def test_the_report_and_what_is_stuck_say_one_thing_of_its_processes(recording: Opened) -> None:
-    found = Counter(one["state"] for one in summarize(recording.trace)["process_list"])
+    found = Counter(one["state"] for one in summary_of(recording.run)["process_list"])
     with contextlib.closing(Activity(recording.run)) as pulse:
         stuck = standing_of(pulse.read(), [], 0).states
     assert {short_state(state): count for state, count in found.items()} == stuck
@@ -293,7 +293,7 @@ def test_the_wait_for_a_reward_is_not_called_the_time_of_its_function(
     recording: Opened, printed: str
 ) -> None:
     assert re.search(f"reward functions \\(ended calls\\): {printed}", recording.screen)
-    waits = {one["function"]: one["waited"] for one in summarize(recording.trace)["rewards"]}
+    waits = {one["function"]: one["waited"] for one in summary_of(recording.run)["rewards"]}
     assert set(waits.values()) == {"waited" in printed}
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.metrics.devices import devices
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.analysis.summary.devices import StageDevices, stage_devices
 from rlvr_probe.analysis.summary.span_devices import Attribution
 from rlvr_probe.model import names
@@ -22,6 +21,7 @@ from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
 from tests.by_hand import tables_of
 from tests.journals import JournalFile, Training
+from tests.summarized import summary_of
 from tests.truth import Phase, Truth, tell
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "show-json.md"
@@ -75,7 +75,7 @@ def by_stage(trace: Trace, kind: str = "gpu") -> dict[str, StageDevices]:
 
 def text(folder: Path) -> str:
     out = io.StringIO()
-    summary = summarize(read_run(folder))
+    summary = summary_of(folder)
     json.dumps(summary, allow_nan=False)
     render(summary, out, color=False)
     return out.getvalue()
@@ -356,7 +356,7 @@ def test_a_device_names_the_ranks_that_surely_work_on_it(tmp_path: Path) -> None
     for training in (worker, controller):
         training.journal.close()
     sidecar(tmp_path).close()
-    shown = summarize(read_run(tmp_path))["devices"]["list"]
+    shown = summary_of(tmp_path)["devices"]["list"]
     assert [(item["uuid"], item["ranks"]) for item in shown] == [(gpu(0), []), (gpu(1), [1])]
 
 
@@ -383,7 +383,7 @@ def test_a_run_without_a_sidecar_says_nothing_of_devices(tmp_path: Path) -> None
     rank(tmp_path, 0, ranks=1, use=[gpu(0)]).journal.close()
     trace = read_run(tmp_path)
     assert stage_devices(trace) == []
-    assert summarize(trace)["devices"] is None
+    assert summary_of(tmp_path)["devices"] is None
     assert trace.processes[0].devices == (gpu(0),)
     assert "Devices" not in text(tmp_path)
 
@@ -461,6 +461,6 @@ def test_every_key_about_devices_is_documented(tmp_path: Path) -> None:
             return set()
         return set(value).union(*(keys(item, key) for key, item in value.items()))
 
-    found = summarize(read_run(tmp_path))["devices"]
+    found = summary_of(tmp_path)["devices"]
     assert keys(found) - documented == set()
     assert found["list"][0]["faults"] == [{"time_s": 5.0, "what": "xid", "code": 79}]

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from rlvr_probe.analysis.finding import standing_of
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.follow.activity import Activity
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.report import render
 from tests.journals import BOOT, JournalFile, fake_proc, key
+from tests.summarized import summary_of
 
 DRIVER, CONTROLLER = "driver", "TaskRunner"
 LIVES = "lives"
@@ -113,7 +113,7 @@ class Job:
 
 def shown(folder: Path, machine: Machine) -> str:
     drawn = io.StringIO()
-    render(summarize(read_run(folder, machine=machine)), drawn)
+    render(summary_of(folder, machine=machine), drawn)
     return drawn.getvalue()
 
 

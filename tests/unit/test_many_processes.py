@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.recording import read_run
@@ -17,10 +16,11 @@ from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
 from tests.actors import SECOND, Job
 from tests.journals import JournalFile, key, simple_run
+from tests.summarized import summary_of
 
 
 def report(folder: Path) -> tuple[dict[str, Any], str]:
-    summary = summarize(read_run(folder))
+    summary = summary_of(folder)
     drawn = io.StringIO()
     render(summary, drawn)
     return summary, drawn.getvalue()
@@ -308,7 +308,7 @@ def test_what_a_filter_throws_away_is_there_while_a_step_waits_for_what_passes(
     assert [group.index for group in batch.groups()] == list(range(4 if taken else 3))
     assert batch.kept == (frozenset({3}) if taken else frozenset())
     assert batch.used == (frozenset({3}) if taken else None)
-    assert summarize(trace)["trajectories"] == batch.rows
+    assert summary_of(tmp_path)["trajectories"] == batch.rows
 
 
 @pytest.mark.parametrize("used", [True, False])

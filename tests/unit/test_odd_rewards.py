@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from rlvr_probe.analysis.metrics.rewards import rewards as chapter
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.columns import MeasureColumn, finite_of, unknown_in
 from rlvr_probe.reading import reward, rewards
@@ -22,6 +21,7 @@ from rlvr_probe.recording.tables import open_tables
 from rlvr_probe.report import render
 from tests.chaptered import said
 from tests.journals import JournalFile
+from tests.summarized import summary_of
 
 GIVEN = (1.0, nan, None, inf, 0.5)
 """What one function gave the trajectories of a batch."""
@@ -78,11 +78,11 @@ def test_it_is_counted_apart(record: Any, tmp_path: Path) -> None:
     assert [value is not None and isnan(value) for value in values] == [
         False, True, False, True, False,
     ]  # fmt: skip
-    [shown] = json.loads(json.dumps(summarize(trace), allow_nan=False))["rewards"]
+    [shown] = json.loads(json.dumps(summary_of(tmp_path), allow_nan=False))["rewards"]
     counts = {name: shown[name] for name in ("values", "not_finite", "missing", "mean")}
     assert counts == {"values": 2, "not_finite": 2, "missing": 1, "mean": 0.75}
     text = io.StringIO()
-    render(summarize(trace), text)
+    render(summary_of(tmp_path), text)
     assert "NaN  missing" in text.getvalue()
 
     with open_tables(tmp_path, threads=1) as tables:

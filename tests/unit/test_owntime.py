@@ -16,7 +16,6 @@ import pytest
 import rlvr_probe
 from rlvr_probe import guard
 from rlvr_probe.adapter import Call, HookPoint
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.probe import hooks
 from rlvr_probe.probe.hooks import Hook, HookProbe, Patches, wrap
@@ -25,6 +24,7 @@ from rlvr_probe.probe.recorder.owntime import CAP_NS, SAMPLE, Account, before, c
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
 from tests.jobs import wait_for
+from tests.summarized import summary_of
 from tests.unit.test_recorder import rows
 
 Make = Callable[..., Recorder]
@@ -198,7 +198,7 @@ def train(points: list[HookPoint], enough: Callable[[], bool]) -> int:
 
 def shown(recorder: Recorder) -> str:
     file = io.StringIO()
-    render(summarize(read_run(recorder.folder)), file, color=False)
+    render(summary_of(recorder.folder), file, color=False)
     return " ".join(file.getvalue().split())
 
 

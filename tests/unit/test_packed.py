@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.launch.outcome import processes
 from rlvr_probe.model import names, schema
 from rlvr_probe.probe.journal import JournalWriter
@@ -19,6 +18,7 @@ from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.recording.files import list_files
 from rlvr_probe.sidecar.segments import compress, delete_unfinished, is_open_for_writing
 from tests.journals import JournalFile, key, simple_run
+from tests.summarized import summary_of
 
 
 def finish(path: Path) -> Path:
@@ -49,7 +49,7 @@ def test_a_compressed_run_is_the_same_run(tmp_path: Path) -> None:
     for path in (tmp_path / "packed").glob("*.jsonl"):
         finish(path)
     assert list((tmp_path / "packed").glob("*.jsonl")) == []
-    found, expected = (summarize(read_run(tmp_path / name)) for name in ("packed", "plain"))
+    found, expected = (summary_of(tmp_path / name) for name in ("packed", "plain"))
     assert found == expected
 
 

@@ -11,20 +11,19 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
-from rlvr_probe.recording import read_run
 from rlvr_probe.recording.process_state import Machine
 from rlvr_probe.report import render
 from rlvr_probe.report.blocks import clean, duration, seconds
 from tests.actors import Job
 from tests.journals import BOOT, MONO_NS, JournalFile, Training, fake_proc, simple_run
+from tests.summarized import summary_of
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "show-json.md"
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(summarize(read_run(folder)), allow_nan=False))
+    found: dict[str, Any] = json.loads(json.dumps(summary_of(folder), allow_nan=False))
     return found
 
 
@@ -122,7 +121,7 @@ def test_what_a_trainer_is_at_between_two_steps_is_open_as_in_stuck(
     processes = {"p1001": ("S", 77)} if alive else {}
     monkeypatch.setattr(Machine, "now_ns", lambda _: MONO_NS + round((training.now_s + 60) * 1e9))
     machine = fake_proc(tmp_path / "proc", BOOT, **processes)
-    found: dict[str, Any] = summarize(read_run(tmp_path / "run", machine=machine))
+    found: dict[str, Any] = summary_of(tmp_path / "run", machine=machine)
     [one] = found["open_span_list"]
     assert (one["name"], one["step"], one["thread"]) == ("between_steps", 3, None)
     assert one["age_s"] == pytest.approx(60 if alive else 40)

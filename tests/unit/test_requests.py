@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.requests import Request, RequestColumns
 from rlvr_probe.model.trace import Trace
@@ -17,6 +16,7 @@ from rlvr_probe.reading import digest
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
 from tests.journals import BOOT, SECOND, JournalFile
+from tests.summarized import summary_of
 
 NUMBERS = ("prompt_tokens", "response_tokens", "cached_tokens", "queue_s", "prefill_s", "decode_s")
 SCHEDULED = {
@@ -61,13 +61,17 @@ class Run:
         return self.engine.span(names.REQUEST, start_s, end_s, **{**told, **attributes})
 
     def read(self) -> Trace:
+        return read_run(self.written())
+
+    def written(self) -> Path:
+        """The folder, once all is in it."""
         self.trainer.event(
             names.TRAJECTORIES, 9, session=0, step=1, mode="train", batch=self.batch, offset=0,
             total=2, group_size=2, prompt_tokens=[12, 12], response_tokens=[30, 30],
         )  # fmt: skip
         for journal in (self.trainer, self.client, self.engine):
             journal.close()
-        return read_run(self.trainer.folder)
+        return self.trainer.folder
 
 
 def turns(trace: Trace) -> list[Any]:
@@ -252,7 +256,7 @@ def test_show_says_what_engines_did(tmp_path: Path) -> None:
     run.asked(run.client, 1, 3, "a", response_tokens=30, finish="stop")
     run.scheduled(1.1, 2.9, "a", **SCHEDULED)
     run.asked(run.client, 1, 3, "b", prompt_tokens=4, queue_s=1.5)
-    summary = summarize(run.read())
+    summary = summary_of(run.written())
     found = summary["requests"]
     assert (found["requests"], found["unjoined"]) == (2, 1)
     assert found["finishes"] == {"stop": 1, "unknown": 1}
@@ -273,7 +277,7 @@ def test_show_says_what_engines_did(tmp_path: Path) -> None:
 def test_a_run_whose_engines_tell_nothing_has_no_requests(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.turn(0, 1, 2)
-    summary = summarize(run.read())
+    summary = summary_of(run.written())
     assert summary["requests"] is None
     shown = io.StringIO()
     render(summary, shown)

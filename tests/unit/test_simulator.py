@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import Tables
 from tests.simulated import Corpus, brief
@@ -37,6 +36,7 @@ from tests.simulator.faults import (
 from tests.simulator.setting import Fate
 from tests.simulator.truth import play
 from tests.simulator.volume import write_volume
+from tests.summarized import summary_of
 
 SHAPES = ("trl", "verl", "async")
 FOLDER = Path(__file__).parents[1] / "simulator"
@@ -306,7 +306,7 @@ def test_a_recording_is_read_whole(tmp_path: Path, shape: str, turns: int) -> No
     spans = [span for step in steps for span in step.spans if span.name != "rpc"]
     assert min(span.start_ns for span in spans if span.attributes.get("step")) == truth.begin_ns
     assert max(span.end_ns for span in spans) == truth.end_ns
-    summarize(trace)
+    summary_of(tmp_path / "run")
 
 
 @pytest.mark.parametrize("tp", [1, 2])

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import ProbeError
 from rlvr_probe.model import names, schema
 from rlvr_probe.probe.recorder import Recorder
@@ -28,6 +27,7 @@ from rlvr_probe.recording.follow.window import Window
 from rlvr_probe.report import render
 from rlvr_probe.workload import build_workload
 from tests.journals import JournalFile, Training, fake_proc, key, simple_run, summed
+from tests.summarized import summary_of
 
 MEMORY_B = 400_000_000
 """Address space of a reading process beyond what Python and its libraries take."""
@@ -36,7 +36,7 @@ MEMORY_B = 400_000_000
 def figures(folder: Path) -> dict[str, Any]:
     """Everything ``show`` prints; the workload is built as well."""
     trace = read_run(folder)
-    found = summarize(trace)
+    found = summary_of(folder)
     json.dumps(found, allow_nan=False)
     render(found, io.StringIO())
     with contextlib.suppress(ProbeError):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.model.turns import ToolCall
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
 from rlvr_probe.report.show import turns_line
 from tests.journals import JournalFile, Training
+from tests.summarized import summary_of
 
 NS = 1_000_000_000
 
@@ -59,10 +59,14 @@ class Conversation:
         self.tool(2.6, 2.8, row=3, turn=1, tool="search", status="ok")
         self.turn(3, samples=1, rows=3, turn=2, prompt_tokens=24, response_tokens=2)
 
-    def read(self) -> Any:
+    def written(self) -> Path:
+        """The folder, once all is in it."""
         self.journal.event(names.TRAJECTORIES, 4, **self.trajectories)
         self.journal.close()
-        return read_run(self.journal.folder)
+        return self.journal.folder
+
+    def read(self) -> Any:
+        return read_run(self.written())
 
 
 def rows(trace: Any) -> list[Any]:
@@ -114,7 +118,7 @@ def test_an_engine_call_known_only_as_a_whole_makes_no_turns(tmp_path: Path) -> 
     trace = conversation.read()
     assert [row.turns for row in rows(trace)] == [()] * 4
     assert trace.totals["turn"] == (1, 0.5)
-    assert summarize(trace)["turns"] is None
+    assert summary_of(tmp_path)["turns"] is None
 
 
 def test_turns_of_trajectories_on_their_own_are_in_their_order(tmp_path: Path) -> None:
@@ -190,7 +194,7 @@ def test_a_mask_that_does_not_fit_its_responses_is_counted(tmp_path: Path, runs:
 def test_show_says_how_tools_did(tmp_path: Path) -> None:
     conversation = Conversation(tmp_path)
     conversation.three_turns()
-    summary = summarize(conversation.read())
+    summary = summary_of(conversation.written())
     assert summary["turns"] == {
         "trajectories": 4,
         "unknown": 0,
@@ -225,7 +229,7 @@ def test_show_says_how_tools_did(tmp_path: Path) -> None:
 
 
 def test_a_batch_without_turns_says_nothing_of_them(tmp_path: Path) -> None:
-    summary = summarize(Conversation(tmp_path, loss_runs=None).read())
+    summary = summary_of(Conversation(tmp_path, loss_runs=None).written())
     assert (summary["turns"], summary["tools"]) == (None, [])
     drawn = io.StringIO()
     render(summary, drawn)
@@ -247,7 +251,7 @@ def test_counts_of_turns_are_those_of_the_turns(tmp_path: Path) -> None:
 def test_turns_that_are_known_of_some_are_said_of_those(tmp_path: Path) -> None:
     conversation = Conversation(tmp_path)
     conversation.three_turns()
-    summary = summarize(conversation.read())
+    summary = summary_of(conversation.written())
     said = turns_line({**summary["turns"], "unknown": 12})
     assert ", known for 4 trajectories of 16, 20 of the response tokens in the loss" in said
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import open_tables
@@ -17,6 +16,7 @@ from rlvr_probe.report import render
 from tests import today
 from tests.by_hand import tables_of
 from tests.journals import SECOND, JournalFile
+from tests.summarized import summary_of
 
 NS = 1_000_000_000
 
@@ -56,7 +56,7 @@ def test_what_a_service_was_asked_again_is_known_of_each_trajectory_and_shown(
     [shard] = batch.shards
     asked = {call.row: (call.attempts, call.timeouts) for call in shard.calls}
     assert asked == {0: (1, 0), 1: (4, 2), 2: (5, 5)}
-    summary = summarize(trace)
+    summary = summary_of(tmp_path)
     [shown] = summary["rewards"]
     assert (shown["values"], shown["retries"], shown["timeouts"]) == (2, 7, 7)
     text = io.StringIO()
@@ -67,7 +67,7 @@ def test_what_a_service_was_asked_again_is_known_of_each_trajectory_and_shown(
 
 def test_a_function_of_ones_own_is_asked_by_nobody(tmp_path: Path) -> None:
     record(tmp_path, {"value": 1.0})
-    summary = summarize(read_run(tmp_path))
+    summary = summary_of(tmp_path)
     [shown] = summary["rewards"]
     assert (shown["retries"], shown["timeouts"]) == (None, None)
     text = io.StringIO()
@@ -154,7 +154,7 @@ def test_a_value_that_was_given_to_others_too_is_theirs_and_its_call_is_one(
     assert sorted(call.row or 0 for call in calls) == sorted(
         verification["of"] for verification in verifications
     )
-    [shown] = summarize(trace)["rewards"]
+    [shown] = summary_of(tmp_path)["rewards"]
     assert (shown["calls"], shown["total_s"]) == (len(calls), 20.0 * len(calls))
     assert shown["missing"] == sum(value is None for _, value, _ in expected)
     with open_tables(tmp_path, threads=1) as tables:

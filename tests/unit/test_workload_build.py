@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model import names
 from rlvr_probe.model.workload import LeftOut, Workload
@@ -18,6 +17,7 @@ from rlvr_probe.workload.fed_steps import Reuse, fed_steps, linked
 from rlvr_probe.workload.notes import REASONS, why_nothing
 from tests.by_hand import tables_of
 from tests.journals import EPOCH_NS, SECOND, JournalFile, Training, simple_run
+from tests.summarized import summary_of
 
 
 def workload(folder: Path, attempt: int | None = None) -> Workload:
@@ -280,7 +280,7 @@ def test_settings_of_the_last_training_are_stated_as_show_and_characterize_do(
         told = tables.sql.execute("SELECT algorithm, max_response_tokens FROM run").fetchall()
     assert told == [("rloo", 64)]
     assert (found.algorithm, found.max_response_tokens) == told[0]
-    shown = summarize(trace)["training"]
+    shown = summary_of(tmp_path)["training"]
     assert (shown["algorithm"], found.reward_functions) == ("rloo", ("secret1",))
     # Of what has aliases there is no name in a note.
     assert [note for note in found.notes if "differs" in note] == [

@@ -20,10 +20,10 @@ from rlvr_probe_openrlhf.tests.runs import (
 )
 from rlvr_probe_openrlhf.tests.service import PATIENCE_S
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch, Trajectory, Turn
 from tests import trainings
 from tests.planted import characterized
+from tests.summarized import summary_of
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(3000)]
@@ -234,7 +234,7 @@ def test_who_waited_for_a_bad_service_and_how_often_it_was_asked_is_recorded(run
         for call in shard.calls
     ]
     [shown] = [
-        reward for reward in summarize(run.trace)["rewards"] if reward["retries"] is not None
+        reward for reward in summary_of(run.recording)["rewards"] if reward["retries"] is not None
     ]
     assert (shown["retries"], shown["timeouts"]) == (
         sum((call.attempts or 0) - 1 for call in trained),
@@ -384,7 +384,7 @@ def test_as_many_gpus_are_characterized_as_ray_gave(run: Finished) -> None:
 
 @jobs("one_rank")
 def test_the_report_has_the_rows_that_it_has_of_every_framework(run: Finished) -> None:
-    assert trainings.not_shown(run.trace) == []
+    assert trainings.not_shown(run.recording) == []
 
 
 @jobs("one_rank")

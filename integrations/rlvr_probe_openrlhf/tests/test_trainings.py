@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rlvr_probe_openrlhf.tests import pretend
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import find_run, read_run
 from rlvr_probe.recording.follow.activity import Activity
+from tests.summarized import summary_of
 from tests.surroundings import surroundings
 
 
@@ -250,7 +250,7 @@ def test_a_step_that_filters_nothing_tells_so(tmp_path: Path) -> None:
     trace = play(tmp_path, body)
     recorded = [(batch.kept, batch.used) for step in trace.steps() for batch in step.batches]
     assert recorded == [(frozenset({0}), frozenset({0}))] * 2
-    assert summarize(trace)["selection"] == {"groups": 3, "kept": 2, "used": 2}
+    assert summary_of(tmp_path / "out")["selection"] == {"groups": 3, "kept": 2, "used": 2}
     assert trace.notes == []
 
 
@@ -332,5 +332,5 @@ def test_a_step_beside_a_generator_begins_with_the_wait_for_it(
 def test_prompts_of_an_evaluation_pass_no_filter(tmp_path: Path) -> None:
     trace = play(tmp_path, "args.dynamic_filtering, args.eval_steps = True, 1" + SYNC)
     assert [len(step.evaluations) for step in trace.steps() if step.started] == [1, 1]
-    assert summarize(trace)["selection"] == {"groups": 2, "kept": 2, "used": 2}
+    assert summary_of(tmp_path / "out")["selection"] == {"groups": 2, "kept": 2, "used": 2}
     assert "unjoined_prompts" not in trace.lost

@@ -13,12 +13,12 @@ from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.train_async import GROUP
 from rlvr_probe_trl.tests.train_tools import CANARY
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from rlvr_probe.workload import build_workload
+from tests.summarized import summary_of
 from tests.trainings import polytrace
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
@@ -102,7 +102,7 @@ def test_what_was_generated_and_never_trained_on_is_said_and_not_counted(run: Ru
     [note] = [note for note in run.trace.notes if "never trained on" in note]
     # A group that is being scored when TRL stops was recorded and never reached the book.
     assert 0 <= int(note.split()[0]) - left <= GROUP
-    assert summarize(run.trace)["trajectories"] == GROUP * len(trained)
+    assert summary_of(run.recording)["trajectories"] == GROUP * len(trained)
 
 
 def test_lengths_are_those_of_the_samples_that_were_trained_on(run: Run) -> None:

@@ -355,4 +355,4 @@ def test_a_training_states_its_facts(run: Finished, expected: str) -> None:
 
 @pytest.mark.parametrize("name", named("many"))
 def test_the_report_has_the_rows_that_it_has_of_every_framework(run: Finished) -> None:
-    assert trainings.not_shown(run.trace) == []
+    assert trainings.not_shown(run.recording) == []

@@ -10,9 +10,9 @@ import pytest
 from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.truth import read_truth
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.recording import read_run
 from rlvr_probe.report import render
+from tests.summarized import summary_of
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 
@@ -46,7 +46,7 @@ def test_every_reader_that_sleeps_is_muted_within_its_window_and_the_training_co
     assert not process.faults
 
     shown = io.StringIO()
-    render(summarize(trace), shown, color=False)
+    render(summary_of(recording), shown, color=False)
     text = " ".join(shown.getvalue().split())
     assert text.count("MUTED") == 7  # six by name
     assert f"MUTED {len(readers) - 6} more" in text

@@ -14,13 +14,13 @@ from rlvr_probe_trl.reading import loss_runs
 from rlvr_probe_trl.tests.runs import run_script
 from rlvr_probe_trl.tests.train_tools import CANARY, GROUP, ROWS
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.exceptions import WorkloadError
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from rlvr_probe.workload import build_workload
 from tests import trainings
+from tests.summarized import summary_of
 
 pytestmark = pytest.mark.timeout(2000)
 
@@ -34,11 +34,16 @@ class Run:
     folder: Path
     output: str
 
+    @property
+    def recording(self) -> Path:
+        """Its run folder."""
+        [recording] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
+        return recording
+
     @cached_property
     def trace(self) -> Trace:
         """What was recorded."""
-        [recording] = [path for path in (self.folder / "recordings").iterdir() if path.is_dir()]
-        return read_run(recording)
+        return read_run(self.recording)
 
     @cached_property
     def result(self) -> dict[str, Any]:
@@ -245,7 +250,7 @@ def test_a_detach_from_inside_a_tool_leaves_the_tools_as_they_were(runs: Runs) -
 @conformance
 def test_the_report_says_how_many_turns_and_calls_there_were(runs: Runs) -> None:
     run = runs(TOOLS)
-    summary = summarize(run.trace)
+    summary = summary_of(run.recording)
     training = [n for n, line in enumerate(run.book("batches")) if line["mode"] == "train"]
     assert summary["turns"]["turns"] == sum(
         len(turns) for number in training for turns in turns_of(run, number)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rlvr_probe_verl.tests.runs import FULL, PROMPTS, SCENARIOS, Finished, Runner
 
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Step
 from tests import trainings
 from tests.planted import characterized
+from tests.summarized import summary_of
 from tests.watched import GPUS, check_what_is_told_of_it, planned, received
 
 # Jobs wait for one another, and one takes a minute or two on two cores.
@@ -203,7 +203,7 @@ def test_one_process_is_the_controller_and_each_rank_is_a_worker(run: Finished) 
 
 @jobs("0.5")
 def test_the_report_has_the_rows_that_it_has_of_every_framework(run: Finished) -> None:
-    assert trainings.not_shown(run.trace) == []
+    assert trainings.not_shown(run.recording) == []
 
 
 @jobs("0.5", "0.5_two_ranks", "0.4")
@@ -365,7 +365,7 @@ WATCHED = [name for name, span in SCENARIOS.items() if span.watched and not span
 def test_of_a_killed_sidecar_a_second_is_missing_and_nothing_else(run: Finished) -> None:
     killed, last = sorted(run.trace.sidecars, key=lambda sidecar: sidecar.start_ns)
     assert (killed.state, last.state) == ("died", "exited")
-    assert summarize(run.trace)["devices"]["sidecars"][0]["state"] == "died"
+    assert summary_of(run.recording)["devices"]["sidecars"][0]["state"] == "died"
     assert [dict(span.lost) for span in (killed, last)] == [{}, {}]
     assert received(run.folder).whole.keys() == planned(run.recording).keys()
     assert {device.uuid for device in run.trace.devices if device.facts.kind == "gpu"} == set(GPUS)

@@ -10,10 +10,10 @@ from rlvr_probe_verl.tests.runs import OUTPUTS, PROMPTS, Finished, Runner
 
 from rlvr_probe import cli
 from rlvr_probe.analysis.metrics.rewards import rewards as chapter
-from rlvr_probe.analysis.summary import summarize
 from rlvr_probe.model.batch import Batch
 from rlvr_probe.recording.tables import open_tables
 from tests.chaptered import said
+from tests.summarized import summary_of
 
 # It takes a minute on two cores.
 pytestmark = [pytest.mark.conformance, pytest.mark.full, pytest.mark.timeout(1500)]
@@ -87,7 +87,7 @@ def test_a_session_is_verified_once_whatever_it_gives(job: Finished) -> None:
 def test_show_and_characterize_agree(job: Finished) -> None:
     given = [reward for batch in batches(job) for group in recorded(batch) for *_, reward in group]
     calls = sum(len(shard.calls) for batch in batches(job) for shard in batch.shards)
-    [shown] = summarize(job.trace)["rewards"]
+    [shown] = summary_of(job.recording)["rewards"]
     assert (shown["values"], shown["missing"], shown["calls"]) == (len(given), 0, calls)
     with open_tables(job.recording) as tables:
         rows, verified = (

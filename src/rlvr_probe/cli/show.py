@@ -17,7 +17,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "show",
         help="show what a run did: steps, lengths, stage times, open spans, what was lost",
         description="Show what a recorded run did, or is doing: processes, attempts, steps, "
-        "lengths, stage times, open spans and what was lost.",
+        "lengths, stage times, open spans and what was lost. Needs the extra analysis.",
     )
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (documented, stable)")
@@ -26,11 +26,20 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Show the run and return the exit code."""
+    from rlvr_probe.analysis.open_run import require
+
+    require("duckdb", "show")
     from rlvr_probe.analysis.summary import summarize
-    from rlvr_probe.cli.chosen_run import read_chosen
+    from rlvr_probe.cli.chosen_run import ReadingProgress, choose_run
+    from rlvr_probe.recording.tables import open_recording
     from rlvr_probe.report import render
 
-    summary = summarize(read_chosen(args.run)[1])
+    folder = choose_run(args.run)
+    with (
+        ReadingProgress() as progress,
+        open_recording(folder, progress=progress) as (trace, tables),
+    ):
+        summary = summarize(trace, tables)
     if args.json:
         print(json.dumps(summary, indent=2, allow_nan=False))
     else:

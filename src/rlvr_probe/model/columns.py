@@ -12,7 +12,7 @@ from typing import TypeVar, overload
 
 __all__ = [
     "LazyColumn", "MeasureColumn", "PairColumn", "RaggedColumn", "RowIndex", "SparseColumn",
-    "TextColumn", "finite_of", "firsts_of", "lengths_of", "unknown_in",
+    "TextColumn", "finite_of", "lengths_of", "unknown_in",
 ]  # fmt: skip
 
 
@@ -190,13 +190,6 @@ class PairColumn(LazyColumn["tuple[int, int] | None"]):
         pairs = zip(self._first, self._second, strict=True)
         return [None if second < first else second - first for first, second in pairs]
 
-    def firsts(self) -> Sequence[int]:
-        """The first number of each pair that is known."""
-        if not self.unknown():
-            return self._first
-        pairs = zip(self._first, self._second, strict=True)
-        return [first for first, second in pairs if first <= second]
-
     def __len__(self) -> int:
         return len(self._first)
 
@@ -217,13 +210,6 @@ def lengths_of(pairs: Sequence[tuple[int, int] | None]) -> list[int | None]:
     if isinstance(pairs, PairColumn):
         return pairs.lengths()
     return [None if pair is None else pair[1] - pair[0] for pair in pairs]
-
-
-def firsts_of(pairs: Sequence[tuple[int, int] | None]) -> Sequence[int]:
-    """The first number of each pair that is known."""
-    if isinstance(pairs, PairColumn):
-        return pairs.firsts()
-    return [pair[0] for pair in pairs if pair is not None]
 
 
 def finite_of(values: Sequence[float | None]) -> Sequence[float]:

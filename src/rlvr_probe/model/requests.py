@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isnan, nan
 from operator import eq
@@ -90,31 +89,6 @@ class RequestColumns(LazyColumn[Request]):
 
     def __len__(self) -> int:
         return len(self._start)
-
-    def times(self) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
-        """How long each waited, was prefilled and decoded, s, where that is known."""
-        queue, prefill, decode = (
-            [value for value in column if not isnan(value)] for column in self._seconds
-        )
-        return queue, prefill, decode
-
-    def finishes(self) -> Counter[str | None]:
-        """How many ended in which way."""
-        counts = Counter(self._finish).items()
-        return Counter({None if at < 0 else names.FINISHES[at]: count for at, count in counts})
-
-    def preempted(self) -> Counter[int]:
-        """How many lost their place in the engine's cache how often, where that is known."""
-        return Counter(times for times in self._preemptions if times is not None)
-
-    def cached(self) -> tuple[int, int]:
-        """Tokens of prompts, and how many of them were cached, of those of which both are known."""
-        prompts, _, hits = self._tokens
-        total = cached = 0
-        for prompt, hit in zip(prompts, hits, strict=True):
-            if prompt is not None and hit is not None:
-                total, cached = total + prompt, cached + hit
-        return total, cached
 
     def __eq__(self, other: object) -> bool:
         """Whether they hold the same requests in the same order."""

@@ -10,7 +10,7 @@ from operator import sub
 
 from rlvr_probe.model.columns import LazyColumn, SparseColumn
 
-__all__ = ["RewardCall", "RewardCallColumns", "RewardCalls"]
+__all__ = ["RewardCall", "RewardCallColumns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,34 +28,6 @@ class RewardCall:
     """Requests that it took, where it asked a service."""
     timeouts: int | None = None
     """Of those, that were not answered in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class RewardCalls:
-    """Calls of one reward function, all together."""
-
-    calls: int
-    ns: int
-    """Sum of their durations."""
-    waited: bool
-    """Whether any of them verified one trajectory."""
-    asked: int
-    """Of how many it is known how often they asked a service."""
-    retries: int
-    """How often these asked again."""
-    timeouts: int
-    """How often they were not answered in time."""
-
-    def __add__(self, other: RewardCalls) -> RewardCalls:
-        """Both."""
-        return RewardCalls(
-            self.calls + other.calls,
-            self.ns + other.ns,
-            self.waited or other.waited,
-            self.asked + other.asked,
-            self.retries + other.retries,
-            self.timeouts + other.timeouts,
-        )
 
 
 class RewardCallColumns(LazyColumn[RewardCall]):
@@ -112,27 +84,6 @@ class RewardCallColumns(LazyColumn[RewardCall]):
     def of_rows(self, rows: Container[int | None]) -> Iterator[RewardCall]:
         """The calls that each verified one of ``rows``; makes none of the others."""
         return (self[at] for at, row in enumerate(self._rows) if row is not None and row in rows)
-
-    def by_function(self) -> dict[str, RewardCalls]:
-        """The calls of each function, the one that was called first first; makes none of them."""
-        return {
-            self._names[number]: self._of_function(number) for number in dict.fromkeys(self._words)
-        }
-
-    def _of_function(self, number: int) -> RewardCalls:
-        calls = self._words.count(number)
-        chosen = [True] * calls if calls == len(self) else [word == number for word in self._words]
-        asked = retries = timeouts = 0
-        if self._attempts.unknown() < len(self):
-            services = zip(self._attempts, self._timeouts, strict=True)
-            for attempts, late in compress(services, chosen):
-                if attempts is not None:
-                    asked += 1
-                    retries += max(0, attempts - 1)
-                    timeouts += late or 0
-        waited = any(row is not None for row in compress(self._rows, chosen))
-        ns = sum(compress(self._end, chosen)) - sum(compress(self._start, chosen))
-        return RewardCalls(calls, ns, waited, asked, retries, timeouts)
 
     def append(self, call: RewardCall) -> None:
         """Take a call."""

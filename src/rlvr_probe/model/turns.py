@@ -13,7 +13,7 @@ from rlvr_probe.model.requests import Request
 
 __all__ = [
     "LooseCall", "LooseCallColumns", "ToolCall", "ToolColumns", "Turn", "TurnColumns",
-    "cached_tokens", "tool_times", "turn_counts", "turn_ends", "turn_seconds",
+    "cached_tokens", "turn_counts", "turn_ends", "turn_seconds",
 ]  # fmt: skip
 
 
@@ -302,22 +302,3 @@ class ToolColumns(Mapping[int, tuple[ToolCall, ...]]):
 
     def __len__(self) -> int:
         return len(set(self._rows))
-
-    def times(self) -> Iterator[tuple[str | None, str | None, str | None, float]]:
-        """Tool, status, error and latency, s, of each call, in no order; makes none of them."""
-        words = map(self._known.__getitem__, self._words)
-        calls = zip(words, self._start, self._end, strict=True)
-        return ((*told, (end_ns - start_ns) / 1e9) for told, start_ns, end_ns in calls)
-
-
-def tool_times(
-    calls: Mapping[int, tuple[ToolCall, ...]],
-) -> Iterator[tuple[str | None, str | None, str | None, float]]:
-    """Tool, status, error and latency, s, of each call, in no order."""
-    if isinstance(calls, ToolColumns):
-        return calls.times()
-    return (
-        (call.tool, call.status, call.error, call.latency_s)
-        for told in calls.values()
-        for call in told
-    )

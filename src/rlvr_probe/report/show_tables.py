@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_probe.analysis.summary.job import TIMES, mean_s
-from rlvr_probe.analysis.summary.trajectories import per_call_s
+from rlvr_probe.analysis.summary.job import mean_s
+from rlvr_probe.analysis.summary.trajectories import TIMES, per_call_s
 from rlvr_probe.report.blocks import (
     Block,
     Columns,

@@ -1,35 +1,39 @@
-"""What ``rlvr-probe show --json`` says of a run, asked of its trace: a module per subject.
+"""What ``rlvr-probe show --json`` says of a run: a module per subject.
 
-docs/reference/show-json.md names every key.
-
-In Python, over columns: a run that ``show`` is asked for while it trains is small, and to load what
-SQL takes longer than all of this. Lengths, turns and rewards are defined as in the sections of
-:mod:`rlvr_probe.analysis.metrics`; tests hold one against the other.
+docs/reference/show-json.md names every key. What happened when is asked of the trace; single
+trajectories, of the tables.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import reduce
-from operator import iadd
 from typing import Any, Final
 
+from rlvr_probe.analysis.results import query
+from rlvr_probe.analysis.samples import COUNTS_QUERY, prepare
 from rlvr_probe.analysis.summary import devices, job, trajectories
-from rlvr_probe.analysis.summary.trajectories import Lengths, counted, counts
 from rlvr_probe.model import names
+from rlvr_probe.model.batch import Batch
 from rlvr_probe.model.trace import Step, Trace
 from rlvr_probe.recording.attempts import FACTS, last_training
-from rlvr_probe.recording.notes import cut
+from rlvr_probe.recording.fine.join import numbered
+from rlvr_probe.recording.tables import Tables
 
 __all__ = ["SHOW_SCHEMA_VERSION", "summarize"]
 
 SHOW_SCHEMA_VERSION: Final = 1
 """Version of the JSON; a removed or redefined key raises it."""
 
+_COUNTED: Final = ("groups", "trajectories", "prompt_tokens", "response_tokens")
 
-def summarize(trace: Trace) -> dict[str, Any]:
+
+def summarize(trace: Trace, tables: Tables) -> dict[str, Any]:
     """Counts and metrics of a run, ready for JSON.
+
+    Args:
+        trace: Of the run, without single trajectories.
+        tables: Of the same run; they get the views of the sections.
 
     Top-level counts are of training, each step once: steps thrown away by a resume are under
     ``redone``, evaluation is under ``evaluation``. ``trajectories`` and tokens include those of
@@ -40,10 +44,10 @@ def summarize(trace: Trace) -> dict[str, Any]:
     started = [step for step in standing if step.started]
     batches = [batch for step in standing for batch in step.batches]
     whole = any(batch.whole for batch in batches)
-    sample = counted(batches, whole=whole)
-    own = [Lengths.of(counted(step.batches, whole=whole)) for step in standing]
     redone, facts = trace.redone, last_training(trace.attempts)
-    cut_rows = [batch.rows for batch in batches if not batch.whole]
+    cut, lengths = prepare(tables), trajectories.Lengths(tables)
+    [counts] = query(tables, COUNTS_QUERY).dicts
+    step_ids = {id(step): number for number, step in enumerate(numbered(trace.attempts))}
     return {
         "schema_version": SHOW_SCHEMA_VERSION,
         "run": trace.run,
@@ -52,29 +56,27 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "steps": sum(step.done for step in started),
         "unfinished_steps": sum(not step.done for step in started),
         "redone_steps": len(redone),
-        **counts(batches),
+        **{name: counts[name] or 0 for name in _COUNTED},
         "open_spans": len(trace.open_spans),
         "lost_records": sum(trace.lost.values()),
         "duration_s": max((process.last_seen_ns for process in trace.processes), default=0) / 1e9,
         "training": {name: facts.get(name) for name in FACTS} if facts else None,
-        "lengths": reduce(iadd, own, Lengths()).figures(),
+        "lengths": lengths.of_run("train"),
         "stages": _stages(trace, standing),
-        "rewards": trajectories.rewards(sample),
-        "turns": trajectories.turns(sample),
-        "tools": trajectories.tool_use(sample),
-        "requests": job.requests(trace),
+        "rewards": trajectories.rewards(tables),
+        "turns": trajectories.turns(tables),
+        "tools": trajectories.tools(tables),
+        "requests": trajectories.requests(
+            tables, sum(attempt.unjoined_requests for attempt in trace.attempts)
+        ),
         "roles": job.roles(trace),
         "unreached": trace.unreached,
         "rpcs": job.rpcs(trace, standing),
-        "selection": job.selection(sample),
-        "staleness": job.staleness(sample),
+        "selection": job.selection([batch for batch in batches if batch.whole or not whole]),
+        "staleness": trajectories.staleness(tables),
         "devices": devices.devices(trace),
         "user_spans": job.user_spans(trace),
-        "step_list": [
-            _step_entry(step, lengths)
-            for step, lengths in zip(standing, own, strict=True)
-            if step.started
-        ],
+        "step_list": [_step_entry(step, lengths.of_step(step_ids[id(step)])) for step in started],
         "attempt_list": [job.attempt_entry(trace, attempt) for attempt in trace.attempts],
         "process_list": [job.process_entry(trace, process) for process in trace.processes],
         "open_span_list": job.open_spans(trace),
@@ -88,7 +90,11 @@ def summarize(trace: Trace) -> dict[str, Any]:
             }
             for step in redone
         ],
-        "evaluation": _evaluation(standing),
+        "evaluation": {
+            "steps": sorted({step.number for step in standing if step.evaluations}),
+            **_counts([batch for step in standing for batch in step.evaluations]),
+            "lengths": lengths.of_run("eval"),
+        },
         "finer_spans": {
             name: {"count": count, "total_s": total_s}
             for name, (count, total_s) in trace.totals.items()
@@ -97,20 +103,22 @@ def summarize(trace: Trace) -> dict[str, Any]:
         "faults": dict(
             sum((Counter(process.faults) for process in trace.processes), Counter[str]())
         ),
-        "notes": [*trace.notes, *cut(len(batches) - len(cut_rows), len(cut_rows), sum(cut_rows))],
+        "notes": [*tables.notes, *cut],
     }
 
 
-def _evaluation(steps: Sequence[Step]) -> dict[str, Any]:
-    batches = [batch for step in steps for batch in step.evaluations]
+def _counts(batches: Sequence[Batch]) -> dict[str, int]:
+    """Groups, trajectories and tokens of ``batches``."""
+    shards = [shard for batch in batches for shard in batch.shards]
     return {
-        "steps": sorted({step.number for step in steps if step.evaluations}),
-        **counts(batches),
-        "lengths": Lengths.of(batches).figures(),
+        "groups": sum(batch.count_groups()[0] for batch in batches),
+        "trajectories": sum(batch.rows for batch in batches),
+        "prompt_tokens": sum(sum(shard.prompt_tokens) for shard in shards),
+        "response_tokens": sum(sum(shard.response_tokens) for shard in shards),
     }
 
 
-def _step_entry(step: Step, lengths: Lengths) -> dict[str, Any]:
+def _step_entry(step: Step, lengths: dict[str, Any]) -> dict[str, Any]:
     """One step, with the lengths of those of its trajectories that are counted."""
     return {
         "attempt": step.attempt,
@@ -119,8 +127,8 @@ def _step_entry(step: Step, lengths: Lengths) -> dict[str, Any]:
         "done": step.done,
         "ranks_done": step.ranks_done,
         "ranks": step.ranks,
-        **counts(step.batches),
-        "lengths": lengths.figures(),
+        **_counts(step.batches),
+        "lengths": lengths,
         "policy_version": next((batch.policy_version for batch in step.batches), None),
         "selection": job.selection(step.batches) if step.batches else None,
         # Seconds of the slowest rank.

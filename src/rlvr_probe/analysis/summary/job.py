@@ -1,35 +1,25 @@
-"""A job: its roles, processes, worker groups, requests to engines, old weights, users' spans."""
+"""A job: its roles, processes, worker groups, filters and users' spans."""
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from rlvr_probe.analysis.statistics import distribution, distribution_of
 from rlvr_probe.model.batch import Batch
-from rlvr_probe.model.columns import firsts_of
-from rlvr_probe.model.requests import RequestColumns
 from rlvr_probe.model.trace import Attempt, Process, Step, Trace
 
 __all__ = [
-    "TIMES",
     "attempt_entry",
     "mean_s",
     "open_spans",
     "process_entry",
-    "requests",
     "roles",
     "rpcs",
     "selection",
-    "staleness",
     "user_spans",
 ]
-
-TIMES: Final = ("queue_s", "prefill_s", "decode_s")
-"""Times of a request, one after another."""
 
 
 def roles(trace: Trace) -> list[dict[str, Any]]:
@@ -113,55 +103,6 @@ def selection(batches: Sequence[Batch]) -> dict[str, Any] | None:
         groups = [getattr(batch, name) for batch in known]
         found[name] = None if None in groups else sum(map(len, groups))
     return found
-
-
-def staleness(batches: Iterable[Batch]) -> dict[str, Any] | None:
-    """Trainer steps that the weights of a trajectory lacked when its step started.
-
-    Of the oldest weights that it saw; None where no trajectory recorded a version.
-    """
-    lag = Counter[int]()
-    for batch in batches:
-        for shard in batch.shards:
-            for version, count in Counter(firsts_of(shard.policy_versions or ())).items():
-                lag[batch.step - 1 - version] += count
-    if not lag:
-        return None
-    return {
-        "trajectories": lag.total(),
-        "stale": sum(count for steps, count in lag.items() if steps > 0),
-        "steps": distribution_of(lag),
-    }
-
-
-def requests(trace: Trace) -> dict[str, Any] | None:
-    """Counts, times and cached tokens of all requests; None where no engine recorded one."""
-    given = (attempt.requests for attempt in trace.attempts if len(attempt.requests))
-    found = [some if isinstance(some, RequestColumns) else RequestColumns(some) for some in given]
-    if not found:
-        return None
-    times = {name: array("d") for name in TIMES}
-    finishes, lost = Counter[str | None](), Counter[int]()
-    prompt = cached = 0
-    for columns in found:
-        for measured, values in zip(times.values(), columns.times(), strict=True):
-            measured.extend(values)
-        finishes.update(columns.finishes())
-        lost.update(columns.preempted())
-        sent, held = columns.cached()
-        prompt, cached = prompt + sent, cached + held
-    return {
-        "requests": sum(map(len, found)),
-        "unjoined": sum(attempt.unjoined_requests for attempt in trace.attempts),
-        "finishes": dict(
-            sorted((reason or "unknown", count) for reason, count in finishes.items())
-        ),
-        "preemptions": sum(often * count for often, count in lost.items()) if lost else None,
-        "preempted": lost.total() - lost[0] if lost else None,
-        "cached_share": cached / prompt if prompt else None,
-        **{name: distribution(array("d", sorted(measured))) for name, measured in times.items()},
-        "total_s": {name: sum(measured) for name, measured in times.items() if measured},
-    }
 
 
 def user_spans(trace: Trace) -> list[dict[str, Any]]:

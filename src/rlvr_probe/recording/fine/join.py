@@ -108,7 +108,7 @@ def join(
     """Fill the tables ``trajectory``, ``turn``, ``tool_call``, ``verification``, ``reward``.
 
     Also ``request``, and ``engine_call`` with what turns are of no trajectory. ``turn`` has a
-    column more, ``number``, until :func:`tidy`.
+    column more, ``number``, until :func:`tidy`. Attempts are given their unjoined requests.
 
     Args:
         store: All fine rows of the run.
@@ -134,7 +134,11 @@ def join(
     ask.run("trajectories", *(["samples"] if ragged else []))
     if store.rows["q_turn"] or store.rows["q_tool"]:
         _join_turns(ask, counts, store.rows)
-    store.has_requests = _join_requests(_Asking(sql, "requests.sql"), counts, store.rows)
+    requests = _Asking(sql, "requests.sql")
+    store.has_requests = _join_requests(requests, counts, store.rows)
+    if store.has_requests:
+        for index, unjoined in requests.by_attempt("unjoined").items():
+            attempts[index].unjoined_requests = unjoined
     rewards = _Asking(sql, "rewards.sql")
     if store.rows["q_verification"]:
         _join_rewards(rewards)
@@ -341,11 +345,11 @@ def _join_rewards(ask: _Asking) -> None:
 
 def tidy(sql: duckdb.DuckDBPyConnection) -> None:
     """Drop what only the joining needed."""
-    for kind, those in (("view", "view"), ("table", "table"), ("macro", "function")):
+    for kind in ("view", "table"):
         found = sql.execute(
-            f"SELECT DISTINCT {those}_name FROM duckdb_{those}s()"
-            f" WHERE starts_with({those}_name, 'q_')"
+            f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE starts_with({kind}_name, 'q_')"
         )
         for (name,) in found.fetchall():
             sql.execute(f"DROP {kind} {name}")
-    sql.execute("ALTER TABLE turn DROP COLUMN number")
+    # To look for these as well takes as long as all the rest.
+    sql.execute("DROP MACRO q_high; DROP MACRO q_low; ALTER TABLE turn DROP COLUMN number")

@@ -89,6 +89,9 @@ FROM q_told JOIN q_placed ON number = q_told.turn
 -- name: told_matched
 INSERT INTO q_match SELECT turn, request FROM q_told
 
+-- name: unjoined
+SELECT attempt, count(*) FROM q_found WHERE number NOT IN (SELECT request FROM q_match) GROUP BY attempt
+
 -- name: requests
 INSERT INTO request
 SELECT attempt, process, start_ns, end_ns, prompt_tokens, response_tokens, cached_tokens, queue_s, prefill_s,

@@ -91,11 +91,10 @@ class _Restoring:
         """Give the requests of all attempts; each is given its own."""
         every = RequestColumns()
         own = {attempt.index: RequestColumns() for attempt in self._attempts}
-        for index, joined, *values in self._rows("requests"):
+        for index, *values in self._rows("requests"):
             request = Request(*values)
             every.append(request)
             own[index].append(request)
-            self._attempts[index].unjoined_requests += not joined
         for attempt in self._attempts:
             attempt.requests = own[attempt.index]
         self._requests = every

@@ -26,9 +26,9 @@ SELECT n, tokens FROM (
 ) ORDER BY n, local, place
 
 -- name: requests
-SELECT attempt, m.turn IS NOT NULL, process, start_ns, end_ns, prompt_tokens, response_tokens,
+SELECT attempt, process, start_ns, end_ns, prompt_tokens, response_tokens,
     cached_tokens, queue_s, prefill_s, decode_s, preemptions, finish
-FROM q_found f LEFT JOIN q_match m ON m.request = f.number ORDER BY f.number
+FROM q_found ORDER BY number
 
 -- name: turns
 SELECT n, (t.trajectory_id - first)::BIGINT AS local, turn, t.start_ns, t.end_ns, prompt_tokens, response_tokens,
