@@ -12,21 +12,23 @@ from rlvr_probe.analysis.statements import statements
 from rlvr_probe.recording import notes
 from rlvr_probe.recording.tables import Tables
 
-__all__ = ["COUNTS_QUERY", "VIEWS", "is_workload", "prepare"]
+__all__ = ["COUNTS_QUERY", "SAMPLES", "is_workload", "prepare"]
 
 _SQL: Final = statements(__name__)
 
 COUNTS_QUERY: Final = _SQL["counts"]
 """Steps that were finished, trajectories, groups, tokens; of training alone."""
 
-VIEWS: Final = _SQL.derived("sample_batch", "sample")
+SAMPLES: Final = _SQL.derived("sample_batch", "sample")
 """By name: what a row is, and the query."""
 
 
 def prepare(tables: Tables) -> list[str]:
-    """Make the views; what a reader should know of what they omit."""
-    for name, (_, sql) in VIEWS.items():
-        tables.sql.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {sql}")
+    """Make them; what a reader should know of what they omit."""
+    for name, (_, sql) in SAMPLES.items():
+        # Batches are few; of a view, they would be found anew for every question.
+        kind = "TABLE" if name == "sample_batch" else "VIEW"
+        tables.sql.execute(f"CREATE OR REPLACE TEMP {kind} {name} AS {sql}")
     [(whole, cut, rows)] = tables.sql.execute(_SQL["whole"]).fetchall()
     return notes.cut(whole, cut, rows)
 

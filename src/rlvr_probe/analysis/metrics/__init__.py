@@ -43,7 +43,7 @@ CHAPTERS: Final[dict[str, ChapterMaker]] = {
 """By name, in the order of the report."""
 
 DERIVED: Final = {
-    **samples.VIEWS,
+    **samples.SAMPLES,
     **lengths.TABLES,
     **occupancy.TABLES,
     **imbalance.TABLES,
