@@ -295,6 +295,29 @@ def test_the_first_step_is_a_warm_up_and_no_fault(tables: Tables) -> None:
     assert warm.gpu_s == pytest.approx(added, rel=0.3)
 
 
+def test_a_warm_up_may_last_for_some_steps(tables: Tables) -> None:
+    added = longer(tables, f"{UPDATED} AND number BETWEEN 2 AND 3", "1.5")
+    assert named(tables) == []
+    [warm] = [cause for cause in find_causes(tables) if cause.kind == "warm_up"]
+    assert warm.title.startswith("the first steps after a start took longer, steps ")
+    assert "3, most of it in the update: " in warm.title
+    assert warm.gpu_s == pytest.approx(added, rel=0.3)
+
+
+def test_first_steps_that_take_minutes_longer_are_no_warm_up(tables: Tables) -> None:
+    minutes = longer(tables, f"{UPDATED} AND number BETWEEN 2 AND 4", "200")
+    [first] = named(tables)
+    assert first.kind == "slow_update"
+    assert "in steps 2 to 4" in first.title
+    assert first.gpu_s == pytest.approx(minutes, rel=0.1)
+
+
+def test_steps_that_lie_apart_are_no_warm_up(tables: Tables) -> None:
+    longer(tables, f"{UPDATED} AND number IN (2, 3, 9)", "3")
+    [first] = named(tables)
+    assert first.kind == "slow_update"
+
+
 def test_a_first_step_that_takes_minutes_longer_is_ranked_beside_other_causes(
     tables: Tables,
 ) -> None:

@@ -120,13 +120,16 @@ def slow_stages(run: Run) -> list[Cause]:
     # What hangs takes long by itself.
     hung = any(cause.kind == "unfinished" for cause, _ in run.found)
     slow = {} if hung else _left(run, _RANKS, _slow_machine(series))
-    causes = list[Cause]()
+    causes, early = list[Cause](), list[tuple[Stage, Mapping[int, float]]]()
     if slow:
         title = f"everything took longer in {_steps(run, slow)}{busy_cores(run, slow)}"
         causes += run.cause("slow_host", title, answer, Saving(slow))
     for part in series:
         longer = part.longer_but(slow)
         over = dict(zip(part.ns, longer.ns, strict=True)) if longer else {}
+        if longer is not None and longer.form == "some" and _warms_up(list(over.values())):
+            early.append((part.stage, {step: ns for step, ns in over.items() if ns}))
+            longer, over = None, {}
         steady = part.steady
         whole = sum(steady.values())
         known = not (hung or is_early(run.extent.steps))
@@ -138,7 +141,7 @@ def slow_stages(run: Run) -> list[Cause]:
             causes += _cause(run, part, _shared(run, part.stage, steady), answer, steady)
         elif longer is not None:
             causes += _cause(run, part, _title(run, part, longer), answer, over)
-    return causes + _warm_up(run, series, answer)
+    return causes + _warm_up(run, series, early, answer)
 
 
 def categories_of(cause: Cause) -> tuple[str, ...]:
@@ -286,9 +289,24 @@ def _steps(run: Run, over: Mapping[int, float]) -> str:
     return f"steps {', '.join(map(str, numbers[:_NAMED]))}{more}"
 
 
-def _warm_up(run: Run, series: Sequence[Series], answer: Answer) -> list[Cause]:
-    """What the first step of each session took longer than the usual one."""
+def _warms_up(over: Sequence[float]) -> bool:
+    """Whether of the steps behind the first the next ones alone took longer, and by little, ns."""
+    longer = [ns > 0 for ns in over]
+    return all(longer[: sum(longer)]) and sum(over) <= WARM_UP_S * 1e9
+
+
+def _warm_up(
+    run: Run,
+    series: Sequence[Series],
+    early: Sequence[tuple[Stage, Mapping[int, float]]],
+    answer: Answer,
+) -> list[Cause]:
+    """What the first step of each session took longer than the usual one, and those behind it."""
     over, of = dict[int, float](), dict[Stage, float]()
+    for stage, longer_by in early:
+        of[stage] = sum(longer_by.values())
+        for step, longer in longer_by.items():
+            over[step] = over.get(step, 0.0) + longer
     for part in series:
         for step, usual in part.first.items():
             longer = max(0.0, part.whole[step] - usual)
@@ -303,11 +321,13 @@ def _warm_up(run: Run, series: Sequence[Series], answer: Answer) -> list[Cause]:
         [rollout] = [stage for stage in STAGES if stage.name == "rollout"]
         over[step] = over.get(step, 0.0) + longer
         of[rollout] = longer
+    over = {step: ns for step, ns in over.items() if ns > 0}
     if not over:
         return []
     if max(over.values()) <= WARM_UP_S * 1e9:
         run.usual["warm_up"] = 1.0
-    title, where = f"the first step after a start took longer, {_steps(run, over)}", {}
+    first = "first steps" if early else "first step"
+    title, where = f"the {first} after a start took longer, {_steps(run, over)}", {}
     most = max(of, key=lambda stage: of[stage])
     if of[most] >= _MOST * sum(over.values()):
         title, where = f"{title}, most of it in {most.title}", {"stage": most.name}
