@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rlvr_probe import cli
 from rlvr_probe.analysis.metrics.rewards import rewards as chapter
 from rlvr_probe.model import names
 from rlvr_probe.model.columns import MeasureColumn, finite_of, unknown_in
@@ -92,6 +93,25 @@ def test_it_is_counted_apart(record: Any, tmp_path: Path) -> None:
     for name, count in (("finite", 2), ("not_finite", 2), ("missing", 1)):
         assert found.value(f"rewards.value.{name}", function="f") == count
     assert any("2 of the rewards that f gave are NaN or infinite" in note for note in found.notes)
+
+
+def test_the_mean_of_absurd_ones_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal, rows = trainer(tmp_path), [5] * 4
+    where: dict[str, Any] = {"session": 0, "step": 1, "mode": "train"}
+    journal.event(
+        names.TRAJECTORIES, 30, **where, batch=7, offset=0, total=4, group_size=4,
+        prompt_tokens=rows, response_tokens=rows,
+    )  # fmt: skip
+    journal.event(names.REWARDS, 31, batch=7, function="f", index=0, **rewards([1e308] * 4))
+    journal.close()
+    summary = summary_of(tmp_path)
+    [shown] = json.loads(json.dumps(summary, allow_nan=False))["rewards"]
+    assert (shown["values"], shown["mean"]) == (4, None)
+    render(summary, io.StringIO())
+    assert cli.main(["characterize", str(tmp_path)]) == cli.OK
+    assert "rewards: f mean unknown" in capsys.readouterr().out
 
 
 def test_a_workload_does_not_tell_them_from_none(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording import read_run
 from rlvr_probe.workload import build_workload
 from tests.journals import JournalFile, key
+from tests.summarized import summary_of
 
 WORKER = 2
 
@@ -45,9 +46,10 @@ def worker(
     number: int = WORKER,
     start_s: float = 0.0,
     owner: int = 1,
+    keyed: bool = False,
     **changes: Any,
 ) -> None:
-    """A process that generated groups of two: time, number."""
+    """A process that generated groups of two: time, number; ``keyed`` ones tell their weights."""
     header = {"owner": key(owner), "job": "other"}
     journal = JournalFile(folder, number, start_s=start_s, header=header)
     for time_s, group in groups:
@@ -63,12 +65,21 @@ def worker(
                 names.TOOL_CALL, begin, begin + 0.1, parent=span, batch=span, turn=0,
                 tool=f"tool-{row}", status="ok",
             )  # fmt: skip
-            journal.span(names.TRAJECTORY, begin, begin + 0.7, span=span, weight_version=1)
+            known: dict[str, Any] = {
+                "key": f"{group}/{row}", "policy_version_min": 0, "policy_version_max": 0,
+            }  # fmt: skip
+            journal.span(
+                names.TRAJECTORY, begin, begin + 0.7, span=span, weight_version=1,
+                **(known if keyed else {}),
+            )  # fmt: skip
         values = {
             "mode": "train", "batch": batch, "queue_group": group, "weight_version": 1,
             "spans": spans, "offset": 0, "total": 2, "group_size": 2, "prompt_tokens": [5, 5],
             "response_tokens": [3, 4], **changes,
         }  # fmt: skip
+        if keyed:
+            del values["spans"]
+            values["keys"] = [f"{group}/{row}" for row in range(2)]
         journal.event(names.TRAJECTORIES, time_s, parent=batch, **values)
         journal.event(
             names.REWARDS, time_s + 0.1, batch=batch, function="f", index=0, values=[0.0, 1.0]
@@ -135,6 +146,28 @@ def test_what_was_never_trained_on_is_said_and_loses_nothing(tmp_path: Path) -> 
     assert trace.notes == [
         "4 trajectories were generated for a queue and never trained on: not counted"
     ]
+
+
+def test_it_counts_as_what_was_generated_and_is_never_old(tmp_path: Path) -> None:
+    trainer(tmp_path, (11, 0, 1, [0]))
+    worker(tmp_path, (5, 0), (6, 1), (30, 2), keyed=True)
+    shown = summary_of(tmp_path)
+    [step] = [step for step in shown["step_list"] if step["trajectories"]]
+    assert (shown["trajectories"], shown["groups"], step["trajectories"]) == (6, 3, 2)
+    assert (shown["rewards"][0]["values"], shown["turns"]["trajectories"]) == (6, 6)
+    assert shown["staleness"]["trajectories"] == 2
+    [note] = shown["notes"]
+    assert note.startswith("4 trajectories were generated for a queue and never trained on: they ")
+
+
+def test_what_is_not_whole_is_omitted_where_no_step_trained_on_what_is(tmp_path: Path) -> None:
+    trainer(tmp_path, (11, 0, 1, [0]))
+    worker(tmp_path, (5, 0), total=3, group_size=3)
+    worker(tmp_path, (6, 1), number=3)
+    shown = summary_of(tmp_path)
+    assert (shown["trajectories"], shown["turns"]["trajectories"]) == (4, 2)
+    assert shown["step_list"][0]["lengths"]["response_tokens"] is None
+    assert any(note.startswith("1 generation batch is not whole") for note in shown["notes"])
 
 
 def test_numbers_that_begin_anew_in_a_second_training_are_told_apart_by_time(

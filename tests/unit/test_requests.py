@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,15 @@ def test_show_says_what_engines_did(tmp_path: Path) -> None:
         " 1 preempted, 1 times in all"
     ) in " ".join(shown.getvalue().split())
     assert "prefill" in shown.getvalue()
+
+
+def test_times_that_add_up_to_no_number_are_unknown(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for name in "ab":
+        run.asked(run.client, 1, 3, name, queue_s=1e308)
+    summary = json.loads(json.dumps(summary_of(run.written()), allow_nan=False))
+    assert (summary["requests"]["queue_s"]["mean"], summary["requests"]["total_s"]) == (None, {})
+    render(summary, io.StringIO())
 
 
 def test_a_run_whose_engines_tell_nothing_has_no_requests(tmp_path: Path) -> None:

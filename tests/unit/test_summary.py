@@ -139,7 +139,7 @@ def check_trajectories(run: Path) -> None:
     assert (told["trajectories"], told["per_trajectory"]) == (len(turns), near(spread(turns)))
     lag = [
         batch.step - 1 - row.policy_versions[0]
-        for batch in counted
+        for batch in (batch for step in steps for batch in step.batches if batch in counted)
         for row in rows([batch])
         if row.policy_versions is not None
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_probe import cli
 from rlvr_probe.model import names
 from rlvr_probe.recording import read_run
 from rlvr_probe.recording.tables import open_tables
@@ -63,6 +64,14 @@ def test_what_a_service_was_asked_again_is_known_of_each_trajectory_and_shown(
     render(summary, text)
     assert "retries" in text.getvalue()
     assert "timeouts" in text.getvalue()
+
+
+def test_absurdly_many_requests_are_counted(tmp_path: Path) -> None:
+    most = (1 << 62) - 1
+    record(tmp_path, *[{"value": 1.0, "attempts": most, "timeouts": most}] * 4)
+    [shown] = summary_of(tmp_path)["rewards"]
+    assert (shown["retries"], shown["timeouts"]) == (4 * (most - 1), 4 * most)
+    assert cli.main(["characterize", str(tmp_path)]) == cli.OK
 
 
 def test_a_function_of_ones_own_is_asked_by_nobody(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ import argparse
 import json
 import sys
 
-from rlvr_probe.cli import Subparsers, add_run
+from rlvr_probe.cli import Subparsers, add_run, orderly
 
 __all__ = ["add_parser", "execute"]
+
+_THREADS = 2
+"""Of DuckDB: this is asked while the run trains."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -36,8 +39,9 @@ def execute(args: argparse.Namespace) -> int:
 
     folder = choose_run(args.run)
     with (
+        orderly(),
         ReadingProgress() as progress,
-        open_recording(folder, progress=progress) as (trace, tables),
+        open_recording(folder, threads=_THREADS, progress=progress) as (trace, tables),
     ):
         summary = summarize(trace, tables)
     if args.json:

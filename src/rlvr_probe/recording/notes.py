@@ -15,7 +15,7 @@ __all__ = [
 
 _UNTRAINED: Final = "trajectories were generated for a queue and never trained on: "
 _OF_TRACE: Final = f"{_UNTRAINED}not counted"
-_OF_TABLES: Final = f"{_UNTRAINED}they count in lengths, slots, rewards and tools"
+_OF_TABLES: Final = f"{_UNTRAINED}they count in lengths, turns, slots, rewards and tools"
 
 _LOOSE: Final = {
     "rpcs": "calls of worker groups were recorded by the caller or its ranks alone, or not by every"

@@ -261,7 +261,8 @@ def _signal(found: Characterization) -> str:
     def moved(name: str, form: Callable[[Any], str], by: Mapping[str, str | int]) -> str:
         ids = [f"signal.training.{name}{end}" for end in ("", "_first", "_last")]
         parts = [part for each in ids for part in _figures(found, each) if part.by == by]
-        value, *ends = (form(part.value) for part in parts if part.value is not None)
+        known = [form(part.value) for part in parts if part.value is not None]
+        value, *ends = known or ["unknown"]
         return f"{value} (first third {ends[0]}, last {ends[1]})" if len(ends) == 2 else value
 
     lines = [

@@ -203,7 +203,7 @@ def _request_blocks(requests: Mapping[str, Any] | None) -> list[Block]:
         "p90 s": lambda name: seconds(requests[name]["p90"]),
         "p99 s": lambda name: seconds(requests[name]["p99"]),
         "max s": lambda name: seconds(requests[name]["max"]),
-        "total s": lambda name: seconds(requests["total_s"][name]),
+        "total s": lambda name: seconds(requests["total_s"].get(name)),
     }
     known = [name for name in TIMES if requests[name] is not None]
     return [Line(", ".join(parts)), *table("Requests", columns, known, head=3, what="times")]

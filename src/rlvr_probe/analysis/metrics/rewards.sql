@@ -78,7 +78,7 @@ WHERE function NOT IN (SELECT function FROM waited WHERE function IS NOT NULL)
   AND function NOT IN (SELECT function FROM ran WHERE function IS NOT NULL)
 
 -- name: attempts
-SELECT function, sum(attempts - 1)::BIGINT AS retries, sum(timeouts)::BIGINT AS timeouts,
+SELECT function, sum(if(attempts > 1, attempts - 1, 0)) AS retries, sum(timeouts) AS timeouts,
   list(trajectory_id) FILTER (timeouts > 0) AS late
 FROM verification SEMI JOIN sample_batch USING (batch_id)
 WHERE attempts IS NOT NULL GROUP BY function

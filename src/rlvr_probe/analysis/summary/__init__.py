@@ -37,12 +37,13 @@ def summarize(trace: Trace, tables: Tables) -> dict[str, Any]:
 
     Top-level counts are of training, each step once: steps thrown away by a resume are under
     ``redone``, evaluation is under ``evaluation``. ``trajectories`` and tokens include those of
-    steps that were not finished; what is said of their lengths, turns, tools and rewards is of
-    batches that are whole, if any is.
+    steps that were not finished, and of none; what is said of their lengths, turns, tools and
+    rewards is of batches that are whole, if any is.
     """
     standing = list(trace.steps())
     started = [step for step in standing if step.started]
     batches = [batch for step in standing for batch in step.batches]
+    batches += [batch for attempt in trace.attempts for batch in attempt.untrained]
     whole = any(batch.whole for batch in batches)
     redone, facts = trace.redone, last_training(trace.attempts)
     cut, lengths = prepare(tables), trajectories.Lengths(tables)

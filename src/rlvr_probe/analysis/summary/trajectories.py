@@ -6,6 +6,7 @@ Asked of the tables, of the rows that the sections of :mod:`rlvr_probe.analysis.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Final
 
 from rlvr_probe.analysis.results import query
@@ -23,7 +24,14 @@ TIMES: Final = ("queue_s", "prefill_s", "decode_s")
 def _rows(tables: Tables, name: str, **values: str) -> Sequence[dict[str, Any]]:
     """What a statement answers; of each part, SQL of the value that it says the spread of."""
     spreads = {part: fill(_SQL["distribution"], value=value) for part, value in values.items()}
-    return query(tables, fill(_SQL[name], **spreads)).dicts
+    return [_finite(row) for row in query(tables, fill(_SQL[name], **spreads)).dicts]
+
+
+def _finite(value: Any) -> Any:
+    """``value``, as deep as it goes; sums of absurd values may be infinite, and are unknown."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 class Lengths:
