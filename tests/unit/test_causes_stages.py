@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 import pytest
@@ -200,18 +200,52 @@ def test_a_machine_slows_down_more_than_what_hardly_takes_time(tables: Tables) -
 def test_of_slow_steps_it_is_said_what_the_cpu_did(tables: Tables, slow: float, said: str) -> None:
     """A second machine, which is as busy as ever, is not the one that is told of."""
     longer(tables, "number BETWEEN 8 AND 10", "3")
-    for device, busy in enumerate((4.0, slow)):
+    read_cores(tables, range(8, 11), 4.0, slow)
+    [first] = named(tables)
+    assert first.title.startswith(f"everything took longer in steps 8 to 10{said}: ")
+
+
+def read_cores(tables: Tables, steps: Container[int], *busy: float) -> None:
+    """Let the CPU of each machine be so busy in these steps, cores, and 4 in all others."""
+    for device, cores in enumerate(busy):
         total = 1000.0
         for number, start_ns, end_ns in tables.sql.execute(
             "SELECT number, start_ns, end_ns FROM step ORDER BY start_ns"
         ).fetchall():
-            cores = busy if 8 <= number <= 10 else 4.0
-            for time_ns in (start_ns, end_ns):
-                total += cores * (end_ns - start_ns) / 1e9 * (time_ns == end_ns)
+            spent = (cores if number in steps else 4.0) * (end_ns - start_ns) / 1e9
+            for time_ns, passed in ((start_ns, 0.0), (end_ns, spent)):
+                total += passed
                 reading = [device, "cpu_s", time_ns, time_ns, total]
                 tables.sql.execute("INSERT INTO reading VALUES (?, ?, ?, ?, ?)", reading)
+
+
+def test_steps_that_a_busy_machine_slows_down_by_little_are_its_own(tables: Tables) -> None:
+    """By as little as others differ, and not each of them in every part."""
+    added = longer(tables, f"{GENERATED} AND number IN (6, 9, 12)", "1.2")
+    added += longer(tables, f"{UPDATED} AND number IN (6, 9, 12, 15)", "1.5")
+    assert "slow_host" not in [cause.kind for cause in named(tables)]
+    read_cores(tables, (6, 9, 12, 15), 4.0, 16.0)
     [first] = named(tables)
-    assert first.title.startswith(f"everything took longer in steps 8 to 10{said}: ")
+    assert first.kind == "slow_host"
+    assert first.gpu_s == pytest.approx(added, rel=0.25)
+    assert "in steps 6, 9, 12, 15 (CPU cores busy: 16.0, in other steps 4.0)" in first.title
+
+
+def test_a_part_that_alone_takes_longer_may_be_what_the_machine_is_busy_with(
+    tables: Tables,
+) -> None:
+    longer(tables, f"{UPDATED} AND number BETWEEN 8 AND 11", "2")
+    read_cores(tables, range(8, 12), 16.0)
+    [first] = named(tables)
+    assert first.kind == "slow_update"
+
+
+@pytest.mark.parametrize("steps", [(8, 9), range(8, 18)])
+def test_a_busy_machine_in_which_nothing_takes_longer_is_no_cause(
+    tables: Tables, steps: Container[int]
+) -> None:
+    read_cores(tables, steps, 16.0)
+    assert named(tables) == []
 
 
 def test_beyond_a_limit_that_most_others_end_at_nothing_is_expected() -> None:

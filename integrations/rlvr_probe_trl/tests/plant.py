@@ -54,7 +54,9 @@ PLANTED = {
     "reward_leak": _training(Planted("reward", "keeper", 0.05, per="step")),
     "straggler_recurring": _training(Planted("straggler", 0, 0.0, _SOME), _STRAGGLING),
     "straggler_two_ranks": _training(Planted("straggler", 1, 0.0, _SOME), _STRAGGLING, ranks=2),
-    "contention": _training(Planted("host", "burner", 0.0, _WINDOW), "--ends-at 40"),
+    "contention": _training(
+        Planted("host", "burner", 0.0, _WINDOW), "--max-tokens 200 --ends-at 190"
+    ),
     "stopped": _training(Planted("host", "stop", 2.0, (4, 7, 9))),
     # Added once nothing was changed any more in what looks for causes.
     "callback_some": _training(Planted("callback", "on_step_end", 0.5, _SOME)),

@@ -28,7 +28,7 @@ from rlvr_probe.analysis.causes.cause import (
     seconds,
     times,
 )
-from rlvr_probe.analysis.causes.host_cpu import busy_cores
+from rlvr_probe.analysis.causes.host_cpu import MUCH, busy_cores, contended
 from rlvr_probe.analysis.causes.stage_series import Series, series_of
 from rlvr_probe.analysis.causes.thresholds import (
     EVALUATION_SHARE,
@@ -100,9 +100,6 @@ _ALIKE: Final = 2.0
 """Factors of a machine that is slow lie that close together: as logarithms, by that of the stage
 that loses most."""
 
-_MUCH: Final = 0.25
-"""Share of the other stages of a step, by time, that a slow machine slows down at least."""
-
 _MOST: Final = 0.6
 """Share that is most of them."""
 
@@ -119,7 +116,7 @@ def slow_stages(run: Run) -> list[Cause]:
     series, answer = series_of(taken, own_pace_by_step(run.tables)), taken.answer
     # What hangs takes long by itself.
     hung = any(cause.kind == "unfinished" for cause, _ in run.found)
-    slow = {} if hung else _left(run, _RANKS, _slow_machine(series))
+    slow = {} if hung else _left(run, _RANKS, _slow_machine(series) | contended(run, series))
     causes, early = list[Cause](), list[tuple[Stage, Mapping[int, float]]]()
     if slow:
         title = f"everything took longer in {_steps(run, slow)}{busy_cores(run, slow)}"
@@ -188,7 +185,7 @@ def _slow_machine(series: Sequence[Series]) -> dict[int, float]:
         least = max(2, min(_SEVERAL, len(here)), (len(here) - len(vague)) / 2)
         others = [part.ns[step] for part in here if part not in vague]
         others_ns = sum(ns for ns in others if ns != loses_ns)
-        if len(alike) >= least and sum(ns for _, ns in alike) - loses_ns >= _MUCH * others_ns:
+        if len(alike) >= least and sum(ns for _, ns in alike) - loses_ns >= MUCH * others_ns:
             # Stages of large noise were on that machine as well.
             other = sum(
                 part.ns[step] for part in vague if part.longer is None and len(part.ns) >= ENOUGH

@@ -52,6 +52,7 @@ class Series:
     Attributes:
         stage: Which.
         ns: By ``step_id``, ns; steps in which it did not take place are absent.
+        usual: What it should have taken there for as many tokens, by all steps.
         longer: What these took longer than its baseline, if they did.
         slightly: The same of steps one after another that did so little that it shows in others.
         noise: Standard deviation of the logarithm of a time by its baseline.
@@ -62,6 +63,7 @@ class Series:
 
     stage: Stage
     ns: Mapping[int, float]
+    usual: Mapping[int, float]
     longer: Excess | None
     slightly: Excess | None
     noise: float
@@ -117,7 +119,8 @@ def series_of(taken: Taken, paces: Mapping[int, tuple[float, float]]) -> list[Se
         slightly = window(times, usual, _SLIGHTLY) if longer is None else longer
         noise = noise_of(times, usual) if ns else math.inf
         first = _expected_first(whole, ns, taken.tokens_of(stage.tokens, list(whole)))
-        series.append(Series(stage, ns, longer, slightly, noise, whole, first, by_token))
+        by_step = dict(zip(ns, usual, strict=True))
+        series.append(Series(stage, ns, by_step, longer, slightly, noise, whole, first, by_token))
     return series
 
 
