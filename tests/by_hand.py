@@ -10,6 +10,7 @@ from rlvr_probe.model.batch import Batch, Trajectory
 from rlvr_probe.model.trace import Trace
 from rlvr_probe.recording.bulk import real
 from rlvr_probe.recording.fine.join import all_batches
+from rlvr_probe.recording.notes import of_tables
 from rlvr_probe.recording.schema import BY_NAME
 from rlvr_probe.recording.store import FineStore
 from rlvr_probe.recording.tables import Tables
@@ -38,7 +39,7 @@ def tables_of(trace: Trace, *, threads: int | None = 1) -> Iterator[Tables]:
                 bulk.add("request", [[row.get(column) for column in columns]])
         bulk.finish()
         fill(sql, bulk, trace)
-        yield Tables(sql, trace.run, tuple(trace.notes))
+        yield Tables(sql, trace.run, tuple(of_tables(trace.notes)))
 
 
 def _rows(number: int, step: int | None, batch: Batch, first: int) -> _Rows:

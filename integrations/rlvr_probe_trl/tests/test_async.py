@@ -95,14 +95,17 @@ def test_every_step_has_the_groups_that_it_trained_on(run: Run) -> None:
     assert [step.done for step in run.trace.steps() if step.started] == [True] * STEPS
 
 
-def test_what_was_generated_and_never_trained_on_is_said_and_not_counted(run: Run) -> None:
+def test_what_was_generated_and_never_trained_on_is_said_and_counts(run: Run) -> None:
     trained = {group for line in run.book("steps") for group, *_ in line["samples"]}
     left = sum(GROUP for line in run.book("groups")) - GROUP * len(trained)
     assert left > 0
     [note] = [note for note in run.trace.notes if "never trained on" in note]
     # A group that is being scored when TRL stops was recorded and never reached the book.
-    assert 0 <= int(note.split()[0]) - left <= GROUP
-    assert summary_of(run.recording)["trajectories"] == GROUP * len(trained)
+    untrained = int(note.split()[0])
+    assert 0 <= untrained - left <= GROUP
+    shown = summary_of(run.recording)
+    assert shown["trajectories"] == GROUP * len(trained) + untrained
+    assert sum(step["trajectories"] for step in shown["step_list"]) == GROUP * len(trained)
 
 
 def test_lengths_are_those_of_the_samples_that_were_trained_on(run: Run) -> None:
