@@ -2,8 +2,8 @@
 
 A cause says what was slow; the busy cores of the machine say whether the slow steps had more of its
 CPU to share than others, as with another job beside the training, or left it idle, as a process
-that is stopped or waits. Where the machine was busier in some steps and most of what these did took
-longer, it is the machine that was slow, and how long the steps took says by how much.
+that is stopped or waits. Where the machine was busier in some steps and more than one of their
+stages took longer, it is the machine that was slow, and how long the steps took says by how much.
 """
 
 from __future__ import annotations
