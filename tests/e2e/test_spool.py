@@ -336,7 +336,8 @@ def test_what_a_crash_left_of_another_run_is_moved_by_the_next_sidecar(
     wait_for(lambda: one.spool is None, 60)
     two.end(other)
     two.wait_until_moved()
-    assert 0 < len(moved(one).user_spans) <= one.done
+    # It was killed wherever it was, also between a span and the line of its own books.
+    assert 0 < len(moved(one).user_spans) <= one.done + 1
     assert len(moved(two).user_spans) == two.done
     clean(two)
 
