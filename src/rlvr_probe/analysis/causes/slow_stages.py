@@ -317,7 +317,7 @@ def _warm_up(
         longer = slower * waits.get(step, 0.0)  # a trainer may wait without fetching
         [rollout] = [stage for stage in STAGES if stage.name == "rollout"]
         over[step] = over.get(step, 0.0) + longer
-        of[rollout] = longer
+        of[rollout] = of.get(rollout, 0.0) + longer
     over = {step: ns for step, ns in over.items() if ns > 0}
     if not over:
         return []
