@@ -73,7 +73,7 @@ TABLES: Final = {
         used=_list((*_MEANS, *_RATES)),
         **{
             kind: _list([counter.name for counter in COUNTERS if counter.kind == kind])
-            for kind in ("total", "window", "gauge")
+            for kind in ("total", "window")
         },
     ),
     **_SQL.derived("device_use"),

@@ -47,59 +47,39 @@ SELECT unnest(['node ' || boot, 'node ' || host]), device FROM device
 WHERE kind = 'gpu' AND parent IS NULL
 
 -- name: counter_piece
--- a piece of time in which a counter of a device grew by an amount, what of it was read, and the
--- sums before it; those of gaps with its own
+-- a piece of time in which a counter of a device grew by an amount, or a gap in what was read of
+-- one that counts up by itself; its rates in the pieces beside it, and the sums before it
 WITH pairs AS (
   SELECT device, counter, start_ns, end_ns, value,
-    lag(end_ns) OVER line AS last_ns, lag(value) OVER line AS last
+    lag(end_ns) OVER line AS last_ns, lag(value) OVER line AS last,
+    lag(end_ns, 2) OVER line AS before_ns, lag(value, 2) OVER line AS before,
+    lead(end_ns) OVER line AS next_ns, lead(value) OVER line AS next
   FROM reading WHERE counter IN ({used})
   WINDOW line AS (PARTITION BY device, counter ORDER BY end_ns)
 ), periods AS (
-  SELECT device, counter, 5 * median(end_ns - last_ns) AS limit_ns
+  SELECT device, counter, 5 * median(end_ns - last_ns) AS limit_ns,
+    CASE WHEN counter IN ({total}) THEN 'total' WHEN counter IN ({window}) THEN 'window'
+      ELSE 'gauge' END AS kind
   FROM pairs GROUP BY device, counter
 ), pieces AS (
   SELECT device, counter,
-    CASE WHEN counter IN ({window})
-      THEN greatest(start_ns, coalesce(last_ns, start_ns)) ELSE last_ns END AS start_ns,
+    if(kind = 'window', greatest(start_ns, coalesce(last_ns, start_ns)), last_ns) AS start_ns,
     end_ns,
-    CASE WHEN counter IN ({total}) THEN value - last
-      WHEN counter IN ({window}) THEN value
-        * (end_ns - greatest(start_ns, coalesce(last_ns, start_ns)))
+    CASE kind WHEN 'total' THEN value - last
+      WHEN 'window' THEN value * (end_ns - greatest(start_ns, coalesce(last_ns, start_ns)))
       ELSE (value + last) / 2 * (end_ns - last_ns) END AS amount,
-    counter IN ({total}) AND end_ns - last_ns > limit_ns AS gap, value, last
+    kind = 'total' AND end_ns - last_ns > limit_ns AS gap,
+    if(kind = 'total' AND last >= before AND last_ns - before_ns <= limit_ns,
+      (last - before) / (last_ns - before_ns), NULL) AS rate_before,
+    if(kind = 'total' AND next >= value AND next_ns - end_ns <= limit_ns,
+      (next - value) / (next_ns - end_ns), NULL) AS rate_after,
+    if(kind = 'gauge', (value - last) / (end_ns - last_ns), 0) AS slope
   FROM pairs JOIN periods USING (device, counter)
-  WHERE counter IN ({window}, {total}) OR end_ns - last_ns <= limit_ns
-), parts AS (
-  SELECT *, (end_ns - start_ns)::DOUBLE AS length_ns,
-    if(gap, 0, amount) AS read_amount, if(gap, 0, length_ns) AS read_ns,
-    if(gap, amount, 0) AS gap_amount, if(gap, length_ns, 0) AS gap_ns
-  FROM pieces WHERE end_ns > start_ns AND amount >= 0
-), beside AS (
-  SELECT *, if(lag(end_ns) OVER pair = start_ns AND NOT lag(gap) OVER pair,
-      lag(amount / length_ns) OVER pair, NULL) AS rate_before,
-    if(lead(start_ns) OVER pair = end_ns AND NOT lead(gap) OVER pair,
-      lead(amount / length_ns) OVER pair, NULL) AS rate_after
-  FROM parts WINDOW pair AS (PARTITION BY device, counter ORDER BY start_ns)
-), shaped AS (
-  SELECT * EXCLUDE (value, last, rate_before, rate_after),
-    -- Of a total: where its rate changed, if it did so once between these two readings.
-    -- Stages start and end with a step of power, and their edges are what is asked for.
-    if(counter IN ({total}) AND amount / length_ns
-        BETWEEN least(rate_before, rate_after) AND greatest(rate_before, rate_after)
-        AND rate_before <> rate_after AND NOT gap,
-      length_ns * (amount / length_ns - rate_after) / (rate_before - rate_after), length_ns
-    ) AS turn_ns,
-    if(turn_ns < length_ns, rate_before, amount / length_ns) AS rate,
-    if(turn_ns < length_ns, rate_after, 0) AS next_rate,
-    -- Of a gauge: a straight line.
-    if(counter IN ({gauge}), (value - last) / length_ns, 0) AS slope
-  FROM beside
+  WHERE kind <> 'gauge' OR end_ns - last_ns <= limit_ns
 )
-SELECT *, sum(read_amount) OVER line - read_amount AS amount_before,
-  sum(read_ns) OVER line - read_ns AS covered_before,
-  sum(gap_amount) OVER line - gap_amount AS gap_amount_before,
-  sum(gap_ns) OVER line - gap_ns AS gap_before
-FROM shaped
+SELECT *, sum(amount) OVER line - amount AS amount_before,
+  sum((end_ns - start_ns)::DOUBLE) OVER line - (end_ns - start_ns) AS ns_before
+FROM pieces WHERE end_ns > start_ns AND amount >= 0
 WINDOW line AS (PARTITION BY device, counter ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
 
 -- name: device_use
@@ -112,23 +92,32 @@ WITH counters AS (
   FROM device_stage
 ), asked AS (
   SELECT edges.*, counter FROM edges JOIN counters USING (device)
-), known AS (
+), shaped AS (
   SELECT asked.*, piece.* EXCLUDE (device, counter),
-    least(length_ns, edge_ns - start_ns) AS passed_ns, passed_ns / length_ns AS share,
-    rate * least(passed_ns, turn_ns) + next_rate * greatest(0, passed_ns - turn_ns)
-      + slope * passed_ns * (passed_ns - length_ns) / 2 AS passed,
-    -- A gap in which the stage starts or ends is omitted.
-    if(edge_ns > start_ns AND edge_ns < end_ns, if(sign < 0, 1, 0), share) AS gap_share
+    (piece.end_ns - piece.start_ns)::DOUBLE AS length_ns, amount / length_ns AS mean_rate,
+    least(length_ns, edge_ns - start_ns) AS passed_ns,
+    -- Of a total: where its rate changed, if it did so once between these two readings.
+    -- Stages start and end with a step of power, and their edges are what is asked for.
+    if(mean_rate BETWEEN least(rate_before, rate_after) AND greatest(rate_before, rate_after)
+        AND rate_before <> rate_after,
+      length_ns * (mean_rate - rate_after) / (rate_before - rate_after), length_ns) AS turn_ns,
+    if(turn_ns < length_ns, rate_before, mean_rate) AS rate
   FROM asked ASOF JOIN counter_piece AS piece
     ON asked.device = piece.device AND asked.counter = piece.counter
     AND asked.edge_ns >= piece.start_ns
 ), told AS (
   SELECT step_id, stage, device, counter,
-    sum(sign * (amount_before + if(gap, 0, passed) + gap_amount_before
-      + gap_amount * gap_share)) AS amount,
-    sum(sign * (covered_before + read_ns * share + gap_before + gap_ns * gap_share))
+    -- A gap in which the stage starts or ends is omitted.
+    sum(sign * (amount_before + CASE WHEN NOT gap
+      THEN rate * least(passed_ns, turn_ns)
+        + coalesce(rate_after, 0) * greatest(0, passed_ns - turn_ns)
+        -- Of a gauge: a straight line.
+        + slope * passed_ns * (passed_ns - length_ns) / 2
+      WHEN passed_ns < length_ns AND sign > 0 OR passed_ns <= 0 THEN 0 ELSE amount END)) AS amount,
+    sum(sign * (ns_before + CASE WHEN NOT gap THEN passed_ns
+      WHEN passed_ns < length_ns AND sign > 0 OR passed_ns <= 0 THEN 0 ELSE length_ns END))
       AS covered_ns
-  FROM known GROUP BY step_id, stage, device, counter, begin_ns
+  FROM shaped GROUP BY step_id, stage, device, counter, begin_ns
 )
 SELECT step_id, stage, device, counter,
   -- Below 0 where it starts and ends in one gap.
