@@ -1,20 +1,19 @@
-"""Readings of one device at one pace: columns of numbers, and sums over a span of time."""
+"""Sums over a span of time of what was read of one device at one pace."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from math import inf, isnan, nan
+from math import inf, isnan
 from operator import add, lt, mul, sub
-from typing import Final, TypeAlias
+from typing import TypeAlias
+
+from rlvr_probe.model.reading_columns import AWAY, ReadingColumns
 
 __all__ = ["Readings", "Summed"]
-
-_AWAY: Final = 5
-"""Periods without a reading after which nothing is said of the time between two."""
 
 _Run: TypeAlias = "tuple[array[int], array[float]]"
 
@@ -28,110 +27,18 @@ class Summed:
     covered_ns: float
 
 
-class Readings:
-    """Values by time, one column per counter that was ever read; NaN in a column is absent.
-
-    Attributes:
-        times_ns: When each reading was taken, ascending.
-        windows_ns: How far the shares of each reading reach back; never before the one before it.
-        columns: Values by counter, as long as ``times_ns``.
-    """
+class Readings(ReadingColumns):
+    """Readings, and what counters did between two moments."""
 
     def __init__(self, period_ns: int) -> None:
         """Hold none; they are taken every ``period_ns`` until :meth:`pace` changes that."""
-        self.times_ns = array("q")
-        self.windows_ns = array("q")
-        self.columns: dict[str, array[float]] = {}
-        self._anew = array("Q")
-        """Readings of another boot than the one before: counters started anew."""
+        super().__init__(period_ns)
         self._falls: dict[str, tuple[int, array[int]]] = {}
-        self._since = [0]
-        self._periods = [period_ns]
 
-    def __len__(self) -> int:
-        return len(self.times_ns)
-
-    def pace(self, period_ns: int) -> None:
-        """Readings from the next on are taken every ``period_ns``."""
-        self._pace(len(self.times_ns), period_ns)
-
-    def _pace(self, place: int, period_ns: int) -> None:
-        if self._since[-1] >= place:
-            self._periods[-1] = period_ns
-        elif self._periods[-1] != period_ns:
-            self._since.append(place)
-            self._periods.append(period_ns)
-
-    def add(self, time_ns: int, values: Mapping[str, float], window_ns: int | None = None) -> None:
-        """Take one reading; one that is not later than the last is dropped.
-
-        Args:
-            time_ns: When.
-            values: Those that are known.
-            window_ns: What its shares are the mean of; unknown is since the reading before.
-        """
-        times, place = self.times_ns, len(self.times_ns)
-        if window_ns is None:
-            window_ns = time_ns - times[-1] if place else 0
-            window_ns = window_ns if window_ns <= self._limit(place) else 0
-        if place:
-            since = time_ns - times[-1]
-            if since <= 0:
-                return
-            window_ns = min(window_ns, since)
-        times.append(time_ns)
-        self.windows_ns.append(max(0, window_ns))
-        for name, column in self.columns.items():
-            column.append(values.get(name, nan))
-        if not values.keys() <= self.columns.keys():
-            for name in values.keys() - self.columns.keys():
-                self.columns[name] = array("d", [nan]) * place
-                self.columns[name].append(values[name])
-
-    def follow(self, other: Readings, *, same: bool = True) -> None:
-        """Take the readings of ``other`` that are later than the last of these.
-
-        Args:
-            other: Of another sidecar.
-            same: Whether counters go on; else they started anew, however high they stand.
-        """
-        place = len(self.times_ns)
-        skip = bisect_right(other.times_ns, self.times_ns[-1]) if place else 0
-        if skip == len(other.times_ns):
-            return
-        self.times_ns.extend(other.times_ns[skip:])
-        self.windows_ns.extend(other.windows_ns[skip:])
-        if place:
-            since = self.times_ns[place] - self.times_ns[place - 1]
-            self.windows_ns[place] = min(self.windows_ns[place], since)
-            if not same:
-                self._anew.append(place)
-        for at, period_ns in zip(other._since, other._periods, strict=True):
-            self._pace(max(0, at - skip) + place, period_ns)
-        for name in self.columns.keys() | other.columns.keys():
-            column = self.columns.setdefault(name, array("d", [nan]) * place)
-            theirs = other.columns.get(name)
-            missing = len(self.times_ns) - place
-            column.extend(array("d", [nan]) * missing if theirs is None else theirs[skip:])
-        self._anew.extend(at - skip + place for at in other._anew if at > skip)
+    def follow(self, other: ReadingColumns, *, same: bool = True) -> None:
+        """See :class:`ReadingColumns`."""
+        super().follow(other, same=same)
         self._falls.clear()
-
-    def shift(self, shift_ns: int) -> None:
-        """Add ``shift_ns`` to every time."""
-        self.times_ns = array("q", (time_ns + shift_ns for time_ns in self.times_ns))
-
-    def period_ns(self, time_ns: int) -> int:
-        """Time between two readings at ``time_ns``."""
-        return self._period(bisect_left(self.times_ns, time_ns))
-
-    def count(self, start_ns: int, end_ns: int) -> int:
-        """Readings from ``start_ns`` to ``end_ns``."""
-        return bisect_right(self.times_ns, end_ns) - bisect_left(self.times_ns, start_ns)
-
-    def points(self, name: str) -> Iterator[tuple[int, float]]:
-        """Time and value of every reading of a counter."""
-        pairs = zip(self.times_ns, self.columns.get(name, ()), strict=False)
-        return ((time_ns, value) for time_ns, value in pairs if not isnan(value))
 
     # ---------------------------------------------------------------- totals
 
@@ -244,7 +151,7 @@ class Readings:
     def _known(self, name: str, place: int, direction: int) -> int | None:
         """The nearest reading of a counter from ``place`` on, at most so far away as it counts."""
         column = self.columns[name]
-        for _ in range(_AWAY + 1):
+        for _ in range(AWAY + 1):
             if not 0 <= place < len(column):
                 return None
             if not isnan(column[place]):
@@ -334,7 +241,7 @@ class Readings:
             values = array("d", (self.columns[name][place] for place in places))
         if len(times) < 2:
             return
-        limit = _AWAY * min(self._period(begin), *self._periods[self._pace_of(begin) :])
+        limit = AWAY * min(self._period(begin), *self._periods[self._pace_of(begin) :])
         cuts = [0, len(times)]
         if max(map(sub, islice(times, 1, None), times)) > limit:
             late = (
@@ -346,18 +253,6 @@ class Readings:
         for cut, following in pairwise(cuts):
             if following - cut > 1:
                 yield times[cut:following], values[cut:following]
-
-    # ---------------------------------------------------------------- periods
-
-    def _pace_of(self, place: int) -> int:
-        return bisect_right(self._since, place) - 1
-
-    def _period(self, place: int) -> int:
-        return self._periods[self._pace_of(place)]
-
-    def _limit(self, place: int) -> int:
-        """How long after the one before a reading may come, ns."""
-        return _AWAY * max(self._period(place), self._period(max(0, place - 1)))
 
 
 def _area(times: array[int], values: array[float]) -> float:

@@ -63,7 +63,7 @@ class Bulk:
             if len(file.rows) == _ROWS:
                 file.transpose()
 
-    def add_columns(self, table: str, values: Mapping[str, Any], **same: int) -> None:
+    def add_columns(self, table: str, values: Mapping[str, Any], **same: int | str) -> None:
         """Take rows in columns.
 
         Args:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct, convert
 
 from rlvr_probe.model import names
-from rlvr_probe.model.counters import BY_NAME, Pace
+from rlvr_probe.model.counters import Pace
 from rlvr_probe.model.device_series import PERIOD_NS, DeviceFacts, DeviceFault, DeviceSeries
 from rlvr_probe.model.readings import Readings
 from rlvr_probe.recording.decode import Number
@@ -29,25 +30,11 @@ _SHIFT_MAX: Final = 1 << 61
 
 
 DEVICE_EVENTS: Final = frozenset(
-    name.name
-    for name in (
-        names.DEVICE, names.DEVICE_SAMPLE, names.DEVICE_STATE, names.DEVICE_FAULT,
-        names.DEVICE_NOTE,
-    )
-)  # fmt: skip
+    name.name for name in (names.DEVICE, names.DEVICE_FAULT, names.DEVICE_NOTE)
+)
+"""What is said of devices, and now and then."""
 
-_PACES: Final[Mapping[str, tuple[Pace, ...]]] = {
-    names.DEVICE_SAMPLE.name: ("fast",),
-    names.DEVICE_STATE.name: ("slow", "rare"),
-}
 _KINDS: Final = ("gpu", "host")
-_COUNTERS: Final[Mapping[Pace, frozenset[str]]] = {
-    pace: frozenset(name for name, counter in BY_NAME.items() if counter.pace == pace)
-    for pace in PERIOD_NS
-}
-_NUMBERS: Final = frozenset({int, float})
-_MAX: Final = 1e30
-_TIME_MAX: Final = 1 << 61
 
 
 class _Device(Struct):
@@ -87,6 +74,23 @@ class ReadDevice:
             found = self.readings[pace] = Readings(self.period_ns(pace))
         return found
 
+    def add(
+        self,
+        pace: Pace,
+        times_ns: Sequence[int],
+        columns: Mapping[str, Sequence[float | None]],
+        windows_s: Sequence[float | None],
+    ) -> None:
+        """Take readings of the counters of a pace, those of a slow one where something is known."""
+        if pace != "fast":
+            rows = zip(*columns.values(), strict=True)
+            known = [row.count(None) < len(row) for row in rows]
+            times_ns = list(compress(times_ns, known))
+            columns = {name: list(compress(column, known)) for name, column in columns.items()}
+        if times_ns:
+            windows_ns = [None if s is None else round(s * 1e9) for s in windows_s]
+            self.of_pace(pace).extend(times_ns, columns, windows_ns)
+
     def period_ns(self, pace: Pace) -> int:
         """Time between two readings of a pace, as last recorded."""
         fast = PERIOD_NS["fast"] if self.facts.hz is None else round(1e9 / self.facts.hz)
@@ -121,39 +125,26 @@ class DeviceRows:
         return list(self._by_uuid.values())
 
     def event(self, name: str, time_ns: int, values: dict[str, Any]) -> None:
-        """Take an event whose name is in :data:`DEVICE_EVENTS`.
+        """Take an event whose name is in :data:`DEVICE_EVENTS`; no reading waits.
 
         Raises:
             UNSOUND: It breaks the schema.
         """
         if name == names.DEVICE_NOTE.name:
             self.notes.append(convert(values["text"], str))
-            return
-        if name == names.DEVICE.name:
+        elif name == names.DEVICE.name:
             self._describe(convert(values, _Device))
-            return
-        device = self._by_number[convert(values.pop("device"), int)]
-        if name == names.DEVICE_FAULT.name:
-            fault = convert(values, _Fault)
+        else:
+            device, fault = self.numbered(values["device"]), convert(values, _Fault)
             device.faults.append(DeviceFault(time_ns, fault.what, fault.code))
-            return
-        window_s = values.pop("window_s", None)
-        numbers = values.values()
-        if not _NUMBERS.issuperset(map(type, numbers)):
-            raise ValueError("counter")
-        if numbers and not -_MAX < min(numbers) <= max(numbers) < _MAX:
-            raise ValueError("counter")
-        if not 0 <= time_ns < _TIME_MAX:
-            raise ValueError("time")
-        window_ns = None if window_s is None else round(window_s * 1e9)
-        fast, *others = _PACES[name]
-        if not others:
-            device.of_pace(fast).add(time_ns, _of_pace(values, fast), window_ns)
-            return
-        for pace in (fast, *others):
-            known = _of_pace(values, pace)
-            if known:
-                device.of_pace(pace).add(time_ns, known)
+
+    def numbered(self, number: Any) -> ReadDevice:
+        """The device that has this number by now.
+
+        Raises:
+            UNSOUND: There is none.
+        """
+        return self._by_number[convert(number, int)]
 
     def _describe(self, row: _Device) -> None:
         facts = DeviceFacts(
@@ -175,14 +166,6 @@ class DeviceRows:
         self._by_number[row.device] = device
         for pace, readings in device.readings.items():
             readings.pace(device.period_ns(pace))
-
-
-def _of_pace(values: Mapping[str, float], pace: Pace) -> Mapping[str, float]:
-    """Those of the counters of a pace; a newer version may know more."""
-    known = _COUNTERS[pace]
-    if values.keys() <= known:
-        return values
-    return {name: value for name, value in values.items() if name in known}
 
 
 def _reasons(absent: Sequence[str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from rlvr_probe.recording.decode import (
     Time,
     attributes_of,
 )
+from rlvr_probe.recording.device_readings import READINGS, ReadingRows
 from rlvr_probe.recording.devices import DEVICE_EVENTS, DeviceRows
 from rlvr_probe.recording.fine.rows import FineRows, Sink
 
@@ -178,6 +179,7 @@ class JournalDecoder(RowDecoder):
         self.refused = self.journal.skipped
         self._watched = watched
         self._fine = FineRows(self.journal, mono_ns, watched, sink, process)
+        self._readings = ReadingRows(self.journal.devices, mono_ns)
         self._pool: dict[tuple[object, ...], dict[str, Any]] = {}
         self._mono_ns = mono_ns
 
@@ -185,6 +187,7 @@ class JournalDecoder(RowDecoder):
         """Decode whole lines; count those that are unsound."""
         super().rows(lines)
         self._fine.flush()
+        self._flush_readings()
 
     def note_columns(
         self,
@@ -211,12 +214,21 @@ class JournalDecoder(RowDecoder):
     def finish(self) -> Journal:
         """What there was, once all lines are decoded."""
         self._fine.flush(1)
+        self._flush_readings(1)
         return self.journal
 
+    def _flush_readings(self, *least: int) -> None:
+        journal = self.journal
+        refused, last_ns = self._readings.flush(*least)
+        journal.skipped["bad_row"] += refused
+        journal.last_ns = max(journal.last_ns, last_ns)
+
     def taker(self, known: Definition) -> Callable[[Any], object]:
-        """Fine rows wait until they are columns, all others are taken one by one."""
+        """Fine rows and readings wait until they are columns; others are taken one by one."""
         if not known.event and known.name in FINE:
             return self._fine.waiting(known).append
+        if known.event and known.name in READINGS:
+            return self._readings.waiting(known)
         return self.guarded(self._event if known.event else self._span, known)
 
     def service(self, row: list[Any]) -> None:
@@ -289,6 +301,7 @@ class JournalDecoder(RowDecoder):
         attributes = attributes_of(definition, values)
         journal = self.journal
         if definition.name in DEVICE_EVENTS:
+            self._flush_readings(1)
             journal.devices.event(definition.name, time_ns, attributes)
         elif definition.name == names.TRAJECTORIES.name:
             row = coarse_rows.trajectories(time_ns, parent, attributes)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from math import isnan
+from operator import sub
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -226,7 +229,7 @@ def _fill_devices(rows: _Rows, bulk: Bulk, trace: Trace) -> None:
     by_uuid = {series.uuid: device for device, series in enumerate(trace.devices)}
     for device, series in enumerate(trace.devices):
         rows.add("device", series.facts, device=device)
-        bulk.add("reading", _readings(device, series))
+        _add_readings(bulk, device, series)
         for fault in series.faults:
             rows.add("device_fault", fault, device=device)
     for process in trace.processes:
@@ -238,15 +241,19 @@ def _fill_devices(rows: _Rows, bulk: Bulk, trace: Trace) -> None:
                 )  # fmt: skip
 
 
-def _readings(device: int, series: DeviceSeries) -> Iterator[Sequence[Any]]:
+def _add_readings(bulk: Bulk, device: int, series: DeviceSeries) -> None:
     for counter in series.counters():
         readings = series.readings[counter.pace]
-        is_window = counter.kind == "window"
-        for index, value in enumerate(readings.columns[counter.name]):
-            if not isnan(value):
-                end_ns = readings.times_ns[index]
-                start_ns = end_ns - readings.windows_ns[index] if is_window else end_ns
-                yield device, counter.name, start_ns, end_ns, value
+        values, end_ns = readings.columns[counter.name], readings.times_ns
+        start_ns = end_ns
+        if counter.kind == "window":
+            start_ns = array("q", map(sub, end_ns, readings.windows_ns))
+        columns: list[Sequence[float]] = [start_ns.tolist(), end_ns.tolist(), values.tolist()]
+        if isnan(sum(values)):
+            known = [value == value for value in values]
+            columns = [list(compress(column, known)) for column in columns]
+        named = zip(("start_ns", "end_ns", "value"), columns, strict=True)
+        bulk.add_columns("reading", dict(named), device=device, counter=counter.name)
 
 
 def fill_workload(bulk: Bulk, workload: ReadWorkload) -> None:
