@@ -1,8 +1,9 @@
 """Characterizing recordings of growing size: ``python -m tests.bench.analysis``.
 
-Recordings of a job with one controller, three rows for each trajectory, and of one with very many
-processes. Each is characterized by a process of its own, as ``rlvr-probe characterize`` does, from
-journal files to the last figure; its peak memory is asked of the kernel. DuckDB has two threads.
+Recordings of a job with one controller, three rows for each trajectory, of one with very many
+processes, and of a small job whose eight GPUs are read five times a second. Each is characterized
+by a process of its own, as ``rlvr-probe characterize`` does, from journal files to the last figure;
+its peak memory is asked of the kernel. DuckDB has two threads.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _SIZES = (100_000, 1_000_000, 10_000_000)
 _QUICK = (2_000, 20_000)
 _PROCESSES = (2_048, 100)
 _FEW = (8, 4)
+_READ = (3_200, 12_800)
+"""Trajectories of recordings whose GPUs are read."""
+_HZ = 5.0
+_PER_STEP = 64
 _AGAIN = "SELECT step_id, quantile_cont(response_tokens, 0.99) FROM trajectory GROUP BY step_id"
 
 _STAGES = """
@@ -50,7 +55,11 @@ else:
 def measure(quick: bool = False) -> dict[str, Any]:
     """Seconds and peak memory by recording."""
     cases = [_trajectories(count) for count in (_QUICK if quick else _SIZES)]
-    return {"cases": cases, "processes": _processes(*(_FEW if quick else _PROCESSES))}
+    return {
+        "cases": cases,
+        "processes": _processes(*(_FEW if quick else _PROCESSES)),
+        "readings": [_readings(count) for count in (_QUICK[:1] if quick else _READ)],
+    }
 
 
 def _trajectories(count: int) -> dict[str, Any]:
@@ -64,6 +73,13 @@ def _processes(ranks: int, steps: int) -> dict[str, Any]:
         books = Job(Path(scratch) / "run", steps=steps, ranks=ranks, booked=False).write()
         found = _case(Path(scratch), None)
     return {"processes": ranks, "steps": steps, "rows": books.rows, **found}
+
+
+def _readings(count: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as scratch:
+        books = write_volume(Path(scratch) / "run", count, per_step=_PER_STEP, hz=_HZ)
+        found = _case(Path(scratch), count)
+    return {"readings": books.rows - 3 * count, "steps": books.steps, **found}
 
 
 def _case(scratch: Path, count: int | None) -> dict[str, Any]:
@@ -126,7 +142,23 @@ def tables(figures: dict[str, Any]) -> str:
     heads_many = (
         "processes", "steps", "rows", "journals, MB", "to tables, s", "to figures, s", "memory, MB",
     )  # fmt: skip
-    return f"{table(heads, rows)}\n\n{table(heads_many, [many])}"
+    heads_read = (
+        "readings", "steps", "journals, MB", "to tables, s", "to figures, s", "µs per reading",
+        "memory, MB",
+    )  # fmt: skip
+    read = [
+        (
+            f"{row['readings']:,}",
+            f"{row['steps']:,}",
+            f"{row['journal_b'] / 1e6:,.0f}",
+            f"{row['tables_s']:.1f}",
+            f"{row['figures_s']:.1f}",
+            f"{(row['tables_s'] + row['figures_s']) / row['readings'] * 1e6:.1f}",
+            f"{row['memory_b'] / 1e6:,.0f}",
+        )
+        for row in figures["readings"]
+    ]
+    return "\n\n".join((table(heads, rows), table(heads_many, [many]), table(heads_read, read)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 from rlvr_probe.model import names
 from tests.simulator.cast import Cast
+from tests.simulator.devices import Devices
 from tests.simulator.draws import SECOND, Draws, Lengths
 from tests.simulator.setting import Scenario, Setting
 from tests.synthetic import Process
@@ -23,6 +24,7 @@ from tests.synthetic import Process
 __all__ = ["Written", "write_volume"]
 
 _GROUP_SIZE = 8
+_GPUS = 8
 _RATE = 60
 """Tokens per second of every trajectory."""
 
@@ -40,7 +42,13 @@ class Written:
 
 
 def write_volume(
-    folder: Path, trajectories: int, *, per_step: int = 8_192, workers: int = 8, seed: int = 0
+    folder: Path,
+    trajectories: int,
+    *,
+    per_step: int = 8_192,
+    workers: int = 8,
+    seed: int = 0,
+    hz: float = 0.0,
 ) -> Written:
     """Write it.
 
@@ -50,9 +58,13 @@ def write_volume(
         per_step: Trajectories of one step, the last one's fewer; a multiple of 8.
         workers: Processes that generate.
         seed: Of the lengths.
+        hz: How often each of the eight GPUs of its machine is read, 1/s; 0 is never.
     """
-    scenario = Scenario(seed, workers=workers, hz=0.0, group_size=_GROUP_SIZE)
-    cast = Cast(folder, Setting(scenario, Draws(seed, Lengths(), _GROUP_SIZE), ()))
+    scenario = Scenario(
+        seed, workers=workers, hz=hz, group_size=_GROUP_SIZE, ranks=_GPUS, gpus_per_node=_GPUS
+    )
+    setting = Setting(scenario, Draws(seed, Lengths(), _GROUP_SIZE), ())
+    cast = Cast(folder, setting)
     driver = cast.member("driver")
     one = cast.member("TaskRunner", start=SECOND, owner=driver, starter=driver, job="job-1")
     loops = [
@@ -70,12 +82,16 @@ def write_volume(
     )  # fmt: skip
     draw = random.Random(seed)
     books = Written()
+    devices = Devices(cast, setting, now) if hz else None
     left = -(-trajectories // _GROUP_SIZE)
     while left:
         groups = min(left, per_step // _GROUP_SIZE)
         left -= groups
         books.steps += 1
-        now = _step(one, loops, books, draw, groups, now)
+        begin, now = now, _step(one, loops, books, draw, groups, now)
+        if devices is not None:
+            for gpu in range(_GPUS):
+                devices.seen(gpu, books.steps, begin, now, "work.rollout")
         cast.flush()
     one.event(names.SESSION_END, now, session=0, step=books.steps)
     cast.close(now + SECOND, {})
