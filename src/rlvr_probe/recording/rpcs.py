@@ -138,7 +138,7 @@ def _next_dispatch(caller: _Side, dispatched: _Dispatches, clock: RunClock) -> i
     if place < len(calls):
         return times[place] if calls[place] == call + 1 else None
     recorded, journal = caller.member.recorded, caller.member.recorded.journal
-    if journal.skipped or journal.reported:
+    if +journal.skipped or journal.reported:
         return None
     if journal.ended:
         return -1
