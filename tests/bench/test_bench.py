@@ -112,6 +112,7 @@ def test_every_recorded_trajectory_is_characterized(tmp_path: Path) -> None:
     figures = quick("analysis", tmp_path)
     assert [case["trajectories"] for case in figures["cases"]] == [2_000, 20_000]
     assert figures["processes"]["rows"] > 0
+    assert [case["rows"] > 30_000 for case in figures["readings"]] == [True]
 
 
 @runs_the_bench

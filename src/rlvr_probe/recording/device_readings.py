@@ -51,12 +51,12 @@ class ReadingRows:
         self._definitions[definition.row_type] = definition
         return self._waiting.append
 
-    def flush(self, least: int = _TOGETHER) -> tuple[int, int]:
-        """Hand on the readings that wait, if these are ``least`` or more.
+    def flush(self, *, all_of_them: bool) -> tuple[int, int]:
+        """Hand on the readings that wait, or none while these are few.
 
         How many break the schema, and the latest time of the others; 0 if there is none.
         """
-        if len(self._waiting) < least:
+        if len(self._waiting) < (1 if all_of_them else _TOGETHER):
             return 0, 0
         rows = self._waiting[:]
         self._waiting.clear()

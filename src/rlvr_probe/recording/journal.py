@@ -187,7 +187,7 @@ class JournalDecoder(RowDecoder):
         """Decode whole lines; count those that are unsound."""
         super().rows(lines)
         self._fine.flush()
-        self._flush_readings()
+        self._flush_readings(all_of_them=False)
 
     def note_columns(
         self,
@@ -214,12 +214,12 @@ class JournalDecoder(RowDecoder):
     def finish(self) -> Journal:
         """What there was, once all lines are decoded."""
         self._fine.flush(1)
-        self._flush_readings(1)
+        self._flush_readings(all_of_them=True)
         return self.journal
 
-    def _flush_readings(self, *least: int) -> None:
+    def _flush_readings(self, *, all_of_them: bool) -> None:
         journal = self.journal
-        refused, last_ns = self._readings.flush(*least)
+        refused, last_ns = self._readings.flush(all_of_them=all_of_them)
         journal.skipped["bad_row"] += refused
         journal.last_ns = max(journal.last_ns, last_ns)
 
@@ -301,7 +301,7 @@ class JournalDecoder(RowDecoder):
         attributes = attributes_of(definition, values)
         journal = self.journal
         if definition.name in DEVICE_EVENTS:
-            self._flush_readings(1)
+            self._flush_readings(all_of_them=True)
             journal.devices.event(definition.name, time_ns, attributes)
         elif definition.name == names.TRAJECTORIES.name:
             row = coarse_rows.trajectories(time_ns, parent, attributes)
