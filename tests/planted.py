@@ -252,7 +252,7 @@ def mistakes(
         gpus: How many wait while it sleeps: the ranks of the training, on a machine without GPUs.
     """
     if planted is None:
-        return [f"nothing sleeps, and {one.title}" for one in causes if not one.natural]
+        return [f"nothing sleeps, and {cause.title}" for cause in causes if _is_amiss(cause)]
     if not slept.calls:
         return ["nothing slept"]
     if not causes:
@@ -260,7 +260,7 @@ def mistakes(
     first, *others = causes
     name, kinds = _NAMED[planted.kind]
     true_s = gpus * slept.wall_s
-    found = [f"{one.title}, too" for one in others if not one.natural]
+    found = [f"{cause.title}, too" for cause in others if _is_amiss(cause)]
     if first.kind not in kinds or (name and first.where.get(name) != planted.place):
         found.append(f"{planted.kind} {planted.place} sleeps, and {first.title} ({first.kind})")
     if not _is_near(first, true_s):
@@ -270,6 +270,15 @@ def mistakes(
         if not worst or not slept.steps.issuperset(worst):
             found.append(f"steps {sorted(slept.steps)} slept, and the worst are {worst}")
     return found
+
+
+def _is_amiss(cause: Cause) -> bool:
+    """Whether a cause says that something is wrong with a training.
+
+    That its first step took longer says nothing: how long a job takes to start its workers there is
+    up to the machine, more than a minute on a busy one.
+    """
+    return not cause.natural and cause.kind != "warm_up"
 
 
 def _is_near(cause: Cause, true_s: float) -> bool:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(2000)]
 FAULTY = Path(__file__).with_name("faulty.py")
 MANY = (
     "--steps 4 --eval-every 2 --save-every 2 --subclass --async-reward --reward-model --beta 0.1 "
-    "--trainings 22"
+    "--trainings 25"
 )
 GROUP_SIZE = 4
 RUN = Scenario(environment=("RLVR_PROBE_RUN_ID=run",))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from rlvr_probe_trl.tests.releases import RELEASES, folders
 from rlvr_probe_trl.tests.runs import Scenario, run_command
 from rlvr_probe_trl.tests.truth import Truth, read_truth
@@ -117,7 +118,14 @@ def test_nothing_is_lost_and_nothing_went_wrong(run: Run) -> None:
 @pytest.mark.parametrize(
     ("mode", "refusal"),
     [
-        ("colocate", "AttributeError: 'Parameter' object has no attribute 'weight_loader'"),
+        pytest.param(
+            "colocate",
+            "AttributeError: 'Parameter' object has no attribute 'weight_loader'",
+            marks=pytest.mark.skipif(
+                torch.backends.cpu.get_cpu_capability() != "AVX512",
+                reason="vLLM packs weights in bfloat16 with AVX-512, and else keeps them",
+            ),
+        ),
         ("server", "NCCL weight-transfer engine, which needs a CUDA device, got 'cpu'"),
     ],
 )

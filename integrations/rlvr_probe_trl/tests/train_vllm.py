@@ -5,10 +5,10 @@
 With ``--books`` the trainer keeps those of ``train_replayed.py``.
 
 Two things that vLLM 0.32 and TRL 1.16 do on GPUs alone are stood in, without ``--cpu-alone``. On a
-CPU vLLM packs weights once and throws them away, so that TRL can load no new ones: here it
-multiplies with those that it has. TRL hands weights to a server through NCCL: here it hands it
-none, and the server generates with those of the beginning. The server is started by TRL's command,
-and recorded by the launcher in a run of its own.
+CPU with AVX-512 vLLM packs weights once and throws them away, so that TRL can load no new ones:
+here it multiplies with those that it has. TRL hands weights to a server through NCCL: here it hands
+it none, and the server generates with those of the beginning. The server is started by TRL's
+command, and recorded by the launcher in a run of its own.
 
 With ``--cpu-alone`` the two lines refuse:
 

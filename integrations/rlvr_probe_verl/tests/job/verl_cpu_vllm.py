@@ -1,7 +1,8 @@
 """Stands for what a CPU lacks under verl's servers of vLLM, and keeps the book of their requests.
 
-Loaded by every Python process of a job, before anything else. A CPU packs weights once and throws
-them away, so that a trainer can load no new ones: here it multiplies with those that it has.
+Loaded by every Python process of a job, before anything else. A CPU with AVX-512 packs weights once
+and throws them away, so that a trainer can load no new ones: here it multiplies with those that it
+has.
 
 On a CPU three lines refuse:
 
