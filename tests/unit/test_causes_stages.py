@@ -178,6 +178,15 @@ def test_a_machine_that_is_slow_is_one_cause_and_not_one_by_stage(tables: Tables
     assert first.gpu_s == pytest.approx(added, rel=0.25)
 
 
+def test_a_machine_that_is_slow_by_little_shows_in_its_steps_together(tables: Tables) -> None:
+    """In each of them other stages wait for another machine, and took no longer."""
+    spared = f"({UPDATED} AND number IN (9, 12, 13) OR category LIKE '%rollout' AND number > 11)"
+    added = longer(tables, f"number BETWEEN 8 AND 14 AND NOT {spared}", "1.15")
+    [first] = named(tables)
+    assert first.kind == "slow_host"
+    assert first.gpu_s == pytest.approx(added, rel=0.25)
+
+
 def test_a_machine_slows_down_more_than_what_hardly_takes_time(tables: Tables) -> None:
     """As in a real job, whose probe and gaps between stages waited for an update that slept."""
     added = longer(tables, f"{UPDATED} AND number IN (4, 9, 14)", "5")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
@@ -90,11 +91,11 @@ _INSIDE: Final = {
 _LEAST: Final = 0.1
 """Share of a stage from which on what is inside of it is named."""
 
-_SEVERAL: Final = 3
-"""Stages that take longer in one step, from which on it is the machine that is slow."""
-
 _SHOWS: Final = 3.0
 """So many standard deviations of its noise are below a factor that a stage shows."""
+
+_SLIGHTLY: Final = math.log(1.05)
+"""Logarithm of the factor by which a stage takes longer at least where the machine is slow."""
 
 _ALIKE: Final = 2.0
 """Factors of a machine that is slow lie that close together: as logarithms, by that of the stage
@@ -108,6 +109,25 @@ _WORST: Final = 3
 
 _NAMED: Final = 4
 """Steps that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Slower:
+    """A stage in some steps, beside all others.
+
+    Attributes:
+        part: Which.
+        ns: What it took in these.
+        logs: Logarithm of each of its times by what is usual in the others.
+        more: The median of these steps.
+        least: What that has to be, to be beyond noise.
+    """
+
+    part: Series
+    ns: float
+    logs: Mapping[int, float]
+    more: float
+    least: float
 
 
 def slow_stages(run: Run) -> list[Cause]:
@@ -164,34 +184,56 @@ def _kind(stage: Stage) -> str:
 
 
 def _slow_machine(series: Sequence[Series]) -> dict[int, float]:
-    """What steps took longer in which half of the stages of small noise did; ``step_id``, ns."""
-    slow = defaultdict[int, list[tuple[float, float]]](list)
-    for part in series:
-        if part.stage.name == "probe":  # it follows the stages that it is in
+    """What steps took longer in which half of the stages that show it did; ``step_id``, ns."""
+    parts = [part for part in series if part.stage.name != "probe"]  # that follows what it is in
+    together = {
+        frozenset(step for step, over in zip(part.ns, part.slightly.ns, strict=True) if over > 0)
+        for part in parts
+        if part.slightly and part.slightly.form != "growing"
+    }
+    found = (_slow_in(parts, steps) for steps in sorted(together, key=sorted))
+    return max(found, key=lambda over: sum(over.values()), default={})
+
+
+def _slow_in(parts: Sequence[Series], steps: frozenset[int]) -> dict[int, float]:
+    """The same of those of these steps in which several stages took longer by about as much."""
+    here = list[_Slower]()
+    for part in parts:
+        logs = {step: math.log(ns / part.usual[step]) for step, ns in part.ns.items()}
+        others = [log for step, log in logs.items() if step not in steps]
+        inside = part.ns.keys() & steps
+        if inside and others:
+            level = median(others)
+            logs = {step: log - level for step, log in logs.items()}
+            more = median(logs[step] for step in inside)
+            error = part.noise * math.sqrt(1 / len(inside) + 1 / len(others))
+            ns = sum(part.ns[step] for step in inside)
+            here.append(_Slower(part, ns, logs, more, _SHOWS * error))
+    longer = [stage for stage in here if stage.more >= max(_SLIGHTLY, stage.least)]
+    if not longer:
+        return {}
+    # Waits for what loses most are longer as well, and by less.
+    most = max(longer, key=lambda stage: stage.more * stage.ns)
+    alike = [stage for stage in longer if stage.more >= most.more / _ALIKE]
+    share = median(stage.more for stage in alike)
+    vague = [stage for stage in here if stage.least >= share]
+    least = max(2, (len(here) - len(vague)) / 2)
+    others_ns = sum(stage.ns for stage in here if stage not in (*vague, most))
+    if len(alike) < least or sum(stage.ns for stage in alike) - most.ns < MUCH * others_ns:
+        return {}
+    found = defaultdict[int, float](float)
+    for step in steps:
+        shown = [stage.logs[step] >= share / _ALIKE for stage in alike if step in stage.logs]
+        if sum(shown) < len(shown) / 2:
             continue
-        longer = part.slightly
-        over = longer.ns if longer and longer.form != "growing" else [0.0] * len(part.ns)
-        for (step, ns), more in zip(part.ns.items(), over, strict=True):
-            if more > 0:
-                slow[step].append((more / ns, ns))
-    found = dict[int, float]()
-    for step, parts in slow.items():
-        # Waits for what loses most are longer as well, and by less.
-        most, loses_ns = max(parts, key=math.prod)
-        alike = [part for part in parts if math.log1p(-part[0]) <= math.log1p(-most) / _ALIKE]
-        share = median(share for share, _ in alike)
-        here = [part for part in series if step in part.ns and part.stage.name != "probe"]
-        vague = [part for part in here if _SHOWS * part.noise >= -math.log1p(-share)]
-        least = max(2, min(_SEVERAL, len(here)), (len(here) - len(vague)) / 2)
-        others = [part.ns[step] for part in here if part not in vague]
-        others_ns = sum(ns for ns in others if ns != loses_ns)
-        if len(alike) >= least and sum(ns for _, ns in alike) - loses_ns >= MUCH * others_ns:
+        for stage in (stage for stage in here if step in stage.logs):
+            part = stage.part
+            if stage in longer:
+                found[step] -= part.ns[step] * math.expm1(-stage.logs[step])
             # Stages of large noise were on that machine as well.
-            other = sum(
-                part.ns[step] for part in vague if part.longer is None and len(part.ns) >= ENOUGH
-            )
-            found[step] = share * (sum(ns for _, ns in parts) + other)
-    return found
+            elif stage in vague and not part.longer and len(part.ns) >= ENOUGH:
+                found[step] -= part.ns[step] * math.expm1(-share)
+    return {step: ns for step, ns in sorted(found.items()) if ns > 0}
 
 
 def _cause(
