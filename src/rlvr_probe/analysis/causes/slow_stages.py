@@ -36,6 +36,7 @@ from rlvr_probe.analysis.causes.thresholds import (
     IDLE_SHARE,
     NOISE,
     PROBE_SHARE,
+    SLIGHTLY,
     WARM_UP_S,
 )
 from rlvr_probe.analysis.causes.weights_and_queues import (
@@ -94,9 +95,6 @@ _LEAST: Final = 0.1
 _SHOWS: Final = 3.0
 """So many standard deviations of its noise are below a factor that a stage shows."""
 
-_SLIGHTLY: Final = math.log(1.05)
-"""Logarithm of the factor by which a stage takes longer at least where the machine is slow."""
-
 _ALIKE: Final = 2.0
 """Factors of a machine that is slow lie that close together: as logarithms, by that of the stage
 that loses most."""
@@ -118,14 +116,16 @@ class _Slower:
     Attributes:
         part: Which.
         ns: What it took in these.
-        logs: Logarithm of each of its times by what is usual in the others.
-        more: The median of these steps.
+        logs: Logarithm of each of its times by what is expected.
+        level: The median of the others.
+        more: How far the median of these steps is above that.
         least: What that has to be, to be beyond noise.
     """
 
     part: Series
     ns: float
     logs: Mapping[int, float]
+    level: float
     more: float
     least: float
 
@@ -185,31 +185,35 @@ def _kind(stage: Stage) -> str:
 
 def _slow_machine(series: Sequence[Series]) -> dict[int, float]:
     """What steps took longer in which half of the stages that show it did; ``step_id``, ns."""
-    parts = [part for part in series if part.stage.name != "probe"]  # that follows what it is in
+    logs = [
+        (part, {step: math.log(ns / part.usual[step]) for step, ns in part.ns.items()})
+        for part in series
+        if part.stage.name != "probe"  # it follows the stages that it is in
+    ]
     together = {
         frozenset(step for step, over in zip(part.ns, part.slightly.ns, strict=True) if over > 0)
-        for part in parts
+        for part, _ in logs
         if part.slightly and part.slightly.form != "growing"
     }
-    found = (_slow_in(parts, steps) for steps in sorted(together, key=sorted))
+    found = (_slow_in(logs, steps) for steps in sorted(together, key=sorted))
     return max(found, key=lambda over: sum(over.values()), default={})
 
 
-def _slow_in(parts: Sequence[Series], steps: frozenset[int]) -> dict[int, float]:
+def _slow_in(
+    parts: Sequence[tuple[Series, Mapping[int, float]]], steps: frozenset[int]
+) -> dict[int, float]:
     """The same of those of these steps in which several stages took longer by about as much."""
     here = list[_Slower]()
-    for part in parts:
-        logs = {step: math.log(ns / part.usual[step]) for step, ns in part.ns.items()}
+    for part, logs in parts:
         others = [log for step, log in logs.items() if step not in steps]
         inside = part.ns.keys() & steps
         if inside and others:
             level = median(others)
-            logs = {step: log - level for step, log in logs.items()}
-            more = median(logs[step] for step in inside)
+            more = median(logs[step] for step in inside) - level
             error = part.noise * math.sqrt(1 / len(inside) + 1 / len(others))
             ns = sum(part.ns[step] for step in inside)
-            here.append(_Slower(part, ns, logs, more, _SHOWS * error))
-    longer = [stage for stage in here if stage.more >= max(_SLIGHTLY, stage.least)]
+            here.append(_Slower(part, ns, logs, level, more, _SHOWS * error))
+    longer = [stage for stage in here if stage.more >= max(math.log(SLIGHTLY), stage.least)]
     if not longer:
         return {}
     # Waits for what loses most are longer as well, and by less.
@@ -223,13 +227,14 @@ def _slow_in(parts: Sequence[Series], steps: frozenset[int]) -> dict[int, float]
         return {}
     found = defaultdict[int, float](float)
     for step in steps:
-        shown = [stage.logs[step] >= share / _ALIKE for stage in alike if step in stage.logs]
+        over = {stage: stage.logs[step] - stage.level for stage in here if step in stage.logs}
+        shown = [over[stage] >= share / _ALIKE for stage in alike if stage in over]
         if sum(shown) < len(shown) / 2:
             continue
-        for stage in (stage for stage in here if step in stage.logs):
+        for stage, more in over.items():
             part = stage.part
             if stage in longer:
-                found[step] -= part.ns[step] * math.expm1(-stage.logs[step])
+                found[step] -= part.ns[step] * math.expm1(-more)
             # Stages of large noise were on that machine as well.
             elif stage in vague and not part.longer and len(part.ns) >= ENOUGH:
                 found[step] -= part.ns[step] * math.expm1(-share)

@@ -23,13 +23,10 @@ from rlvr_probe.analysis.causes.baselines import (
     noise_of,
     window,
 )
-from rlvr_probe.analysis.causes.thresholds import LONGER
+from rlvr_probe.analysis.causes.thresholds import LONGER, SLIGHTLY
 from rlvr_probe.analysis.stages import STAGES, Stage, Taken
 
 __all__ = ["Series", "series_of", "slower_rollout"]
-
-_SLIGHTLY: Final = 1.05
-"""By that factor several stages take longer at once where the machine does."""
 
 _RARE: Final = ("checkpoint", "evaluation")
 """Stages that take place in some steps alone."""
@@ -116,7 +113,7 @@ def series_of(taken: Taken, paces: Mapping[int, tuple[float, float]]) -> list[Se
             longer is None or _total(slower) >= _MOST * _total(longer)
         )
         longer = slower if by_token else longer
-        slightly = window(times, usual, _SLIGHTLY) if longer is None else longer
+        slightly = window(times, usual, SLIGHTLY) if longer is None else longer
         noise = noise_of(times, usual) if ns else math.inf
         first = _expected_first(whole, ns, taken.tokens_of(stage.tokens, list(whole)))
         by_step = dict(zip(ns, usual, strict=True))

@@ -18,8 +18,8 @@ __all__ = [
     "LONGER",
     "LONG_TAIL_SHARE", "MANY_STEPS_STARVED", "NOISE", "OPEN_LEAST_S", "PARALLEL", "PATTERN",
     "PROBE_SHARE", "QUEUED_MOST", "RARE", "RARE_ALONE", "RARE_SEVERAL", "RARE_TOGETHER",
-    "REWARD_SHARE", "SERIAL", "SIGMAS", "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS", "SLOW_MIN",
-    "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL",
+    "REWARD_SHARE", "SERIAL", "SIGMAS", "SLIGHTLY", "SLOW_IN_EACH", "SLOW_IN_EACH_STEPS",
+    "SLOW_MIN", "SLOW_MIN_OF_TWO", "SLOW_SIGMAS", "SOMETIMES", "STAGE_MIN", "STAGE_SURE", "STAGE_USUAL",
     "STARVED", "STARVED_OFTEN", "STARVED_USUAL", "SYNC_OF_CHECKPOINT", "SYNC_SHARE",
     "SYNC_SHARE_ASYNCHRONOUS",
     "SYNC_USUAL", "SYNC_USUAL_OF_CHECKPOINT", "TAIL", "TOOL_ALIKE_NS", "TOOL_RATIO", "TOOL_SHARE",
@@ -49,6 +49,9 @@ noise is small."""
 
 LONGER: Final = 1.25
 """By that factor a step alone exceeds the usual one, where noise is small."""
+
+SLIGHTLY: Final = 1.05
+"""By that factor several stages take longer at once where the machine does."""
 
 SIGMAS: Final = 4.0
 """How many times the noise of the run it exceeds it by, where noise is larger."""
