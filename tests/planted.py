@@ -275,10 +275,11 @@ def mistakes(
 def _is_amiss(cause: Cause) -> bool:
     """Whether a cause says that something is wrong with a training.
 
-    That its first step took longer says nothing: how long a job takes to start its workers there is
-    up to the machine, more than a minute on a busy one.
+    How long it takes to start workers in its first step, between stages, is up to the machine: more
+    than a minute on a busy one.
     """
-    return not cause.natural and cause.kind != "warm_up"
+    starts = cause.kind == "warm_up" and cause.where.get("stage") == "between_steps"
+    return not cause.natural and not starts
 
 
 def _is_near(cause: Cause, true_s: float) -> bool:
